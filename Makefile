@@ -1,0 +1,39 @@
+# Every target makes .venv when it is missing; python3 and make are all that is needed.
+PYTHON ?= python3
+BIN := .venv/bin
+export OMP_NUM_THREADS := 1
+
+.PHONY: demo test test-long check lint types arrows format clean
+
+demo: .venv/installed
+	$(BIN)/python examples/digits.py
+
+test: .venv/installed
+	$(BIN)/pytest -n 2 -m "not long"
+
+test-long: .venv/installed
+	$(BIN)/pytest -n 2
+
+check: lint types arrows test
+
+lint: .venv/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/installed
+	$(BIN)/mypy
+
+arrows: .venv/installed
+	$(BIN)/lint-imports
+
+format: .venv/installed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.venv/installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lab,dev]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
