@@ -1,0 +1,88 @@
+"""What may go in and what must come out: each check raises an error that says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .errors import InputError, JacnormError, ModelError, NonFiniteError
+
+
+def check_input(x: object) -> None:
+    if not isinstance(x, Tensor):
+        raise InputError(f"x must be a tensor, found {type(x).__name__}.")
+    if not x.is_floating_point():
+        raise InputError(
+            f"x has dtype {x.dtype}: a Jacobian needs real inputs. Convert images with x.float(); for "
+            "tokens, linearize the part of the model after the embedding."
+        )
+    if x.dim() == 0 or len(x) == 0:
+        raise InputError(
+            f"x has shape {tuple(x.shape)}: the first axis is the batch and must not be empty. "
+            "For a single sample pass x.unsqueeze(0)."
+        )
+
+
+def run(model: Callable[[Tensor], Any], x: Tensor) -> Tensor:
+    """model(x), checked."""
+    try:
+        output = model(x)
+    except (torch.OutOfMemoryError, JacnormError):
+        raise
+    except (RuntimeError, ValueError) as error:
+        raise ModelError(
+            f"The model failed on x of shape {tuple(x.shape)}, dtype {x.dtype}: {error}. "
+            "The first axis of x is the batch; for a single sample pass x.unsqueeze(0)."
+        ) from error
+    check_output(output, x, model)
+    return output
+
+
+def check_output(output: object, x: Tensor, model: object) -> None:
+    if not isinstance(output, Tensor):
+        raise InputError(
+            f"The model returned {type(output).__name__}, not a tensor. Choose one of its outputs: "
+            "linearize(lambda x: model(x).logits, x), or model(x)[0]."
+        )
+    if not output.is_floating_point():
+        raise InputError(f"The model's output has dtype {output.dtype}; it must be real numbers.")
+    if output.dim() == 0 or len(output) != len(x):
+        raise InputError(
+            f"The output has shape {tuple(output.shape)} for a batch of {len(x)}: its first axis must "
+            "be the batch, one output for each sample. For a single sample pass x.unsqueeze(0)."
+        )
+    if not torch.isfinite(output).all():
+        raise NonFiniteError(f"The model's output has NaN or inf: {_culprit(x, model)}")
+
+
+def check_shape(name: str, vector: Tensor, shape: torch.Size, of: str) -> None:
+    if vector.shape != shape:
+        raise InputError(
+            f"{name} has shape {tuple(vector.shape)}; it must have the shape of {of}, {tuple(shape)}."
+        )
+
+
+def check_positive(name: str, value: float) -> None:
+    if not value > 0 or value == float("inf"):
+        raise InputError(f"{name}={value!r}: it must be a positive, finite number.")
+
+
+def check_count(name: str, value: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError(f"{name}={value!r}: it must be a whole number, 1 or more.")
+
+
+def _culprit(x: Tensor, model: object) -> str:
+    if not torch.isfinite(x).all():
+        return "so has x itself."
+    if isinstance(model, nn.Module):
+        for name, parameter in model.named_parameters():
+            if not torch.isfinite(parameter).all():
+                return f"so has the parameter {name!r}. Has training diverged? Lower the learning rate."
+    return (
+        "x and the parameters are finite, so an activation overflowed. Try float64, a smaller learning "
+        "rate, or normalized inputs."
+    )

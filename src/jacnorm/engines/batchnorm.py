@@ -1,0 +1,105 @@
+"""Batch norm in the paper's pseudo-inference (section 3.2).
+
+For the Jacobian, the batch's mean and variance are constants: batch norm is then one scale per channel,
+γ/√(var + ε), and no sample sees another. The loss keeps the ordinary gradient through the statistics.
+
+`flowing` says whether the penalty's gradient may reach the weights through that variance. The paper's
+"fixed" reads as no. With yes the penalty is invariant to the scale of the weights before the norm, as the
+network itself is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+aten = torch.ops.aten
+
+
+@dataclass
+class Gate:
+    """Closed while Jacobian products are taken: statistics then pass no gradient to the input."""
+
+    closed: bool = False
+
+    def __enter__(self) -> None:
+        self.closed = True
+
+    def __exit__(self, *_: object) -> None:
+        self.closed = False
+
+
+def batch_norm(
+    x: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    *,
+    flowing: bool = False,
+    gate: Gate | None = None,
+) -> Any:
+    """(y, F, Fᵀ) as in a piecewise rule. With a gate, y can serve the autograd engine too."""
+    if not training or x.numel() <= x.shape[1]:  # the second raises the framework's own error
+        y = F.batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps)
+        assert running_var is not None
+        inverse_std = torch.rsqrt(running_var + eps)
+    elif gate is None:
+        y, _, inverse_std = torch.native_batch_norm(
+            x, weight, bias, running_mean, running_var, True, momentum, eps
+        )
+    else:
+        y, inverse_std = _GatedBatchNorm.apply(
+            x, weight, bias, running_mean, running_var, momentum, eps, flowing, gate
+        )
+    if training and flowing:
+        inverse_std = _inverse_std(x, eps)
+
+    def scale(v: Tensor) -> Tensor:
+        factor = inverse_std if weight is None else weight * inverse_std
+        return v * per_channel(factor, v.dim())
+
+    return y, scale, scale
+
+
+class _GatedBatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, *options: Any) -> Any:
+        weight, bias, running_mean, running_var, momentum, eps, flowing, gate = options
+        y, mean, inverse_std = torch.native_batch_norm(
+            x, weight, bias, running_mean, running_var, True, momentum, eps
+        )
+        ctx.save_for_backward(x, weight, mean, inverse_std)
+        ctx.eps, ctx.flowing, ctx.gate = eps, flowing, gate
+        ctx.mark_non_differentiable(inverse_std)
+        return y, inverse_std
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> Any:
+        x, weight, mean, inverse_std = ctx.saved_tensors
+        nothing = (None,) * 6
+        if ctx.gate.closed:
+            fixed = _inverse_std(x, ctx.eps) if ctx.flowing else inverse_std
+            factor = fixed if weight is None else weight * fixed
+            return grad * per_channel(factor, grad.dim()), None, None, *nothing
+        wanted = list(ctx.needs_input_grad[:3])
+        gradients = aten.native_batch_norm_backward(
+            grad, x, weight, None, None, mean, inverse_std, True, ctx.eps, wanted
+        )
+        return *(g if want else None for g, want in zip(gradients, wanted, strict=True)), *nothing
+
+
+def per_channel(factor: Tensor, dims: int) -> Tensor:
+    return factor.view(1, -1, *[1] * (dims - 2))
+
+
+def _inverse_std(x: Tensor, eps: float) -> Tensor:
+    over = [axis for axis in range(x.dim()) if axis != 1]
+    return torch.rsqrt(x.var(over, correction=0) + eps)

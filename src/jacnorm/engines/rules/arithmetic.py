@@ -1,0 +1,218 @@
+"""Sums, differences, products with constants, reductions, and copies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..tape import sum_to
+from .table import NoRule, linear, multilinear, piecewise
+
+Operand = Tensor | float
+
+
+def _shape(operand: Operand) -> torch.Size:
+    return operand.shape if isinstance(operand, Tensor) else torch.Size()
+
+
+def _combining(x: Operand, y: Operand, a: float, b: float) -> Any:
+    """F and Fᵀ of a·x + b·y."""
+    shape_x, shape_y = _shape(x), _shape(y)
+    shape = torch.broadcast_shapes(shape_x, shape_y)
+
+    def forward(vx: Tensor | None, vy: Tensor | None) -> Tensor:
+        terms = [v if c == 1 else c * v for c, v in ((a, vx), (b, vy)) if v is not None]
+        return terms[0].expand(shape) if len(terms) == 1 else terms[0] + terms[1]
+
+    def backward(u: Tensor) -> tuple[Tensor, Tensor]:
+        return sum_to(u if a == 1 else a * u, shape_x), sum_to(u if b == 1 else b * u, shape_y)
+
+    return forward, backward
+
+
+@linear("add", "__add__", "__radd__", data=2)
+def add(x: Operand, y: Operand, *, alpha: float = 1) -> Any:
+    return _combining(x, y, 1, alpha)
+
+
+@linear("sub", "subtract", "__sub__", data=2)
+def subtract(x: Operand, y: Operand, *, alpha: float = 1) -> Any:
+    return _combining(x, y, 1, -alpha)
+
+
+@linear("rsub", "__rsub__", data=2)
+def reversed_subtract(x: Operand, y: Operand, *, alpha: float = 1) -> Any:
+    return _combining(x, y, -alpha, 1)
+
+
+@multilinear("mul", "multiply", "__mul__", "__rmul__")
+def multiply(position: int, x: Operand, y: Operand) -> Any:
+    data, factor = (x, y) if position == 0 else (y, x)
+    shape = _shape(data)
+    return (lambda v: v * factor), (lambda u: sum_to(u * factor, shape))
+
+
+@multilinear("div", "divide", "true_divide", "__truediv__", "__div__")
+def divide(position: int, x: Operand, y: Operand, *, rounding_mode: str | None = None) -> Any:
+    if position == 1:
+        raise NoRule("division by something that depends on the input")
+    if rounding_mode is not None:
+        raise NoRule("division that rounds")
+    shape = _shape(x)
+    return (lambda v: v / y), (lambda u: sum_to(u / y, shape))
+
+
+@linear("neg", "negative", "__neg__")
+def negate(x: Tensor) -> Any:
+    return (lambda v: -v), (lambda u: -u)
+
+
+@linear("clone", "contiguous", "positive", "__pos__")
+def copy(x: Tensor, *_: Any, **__: Any) -> Any:
+    return (lambda v: v), (lambda u: u)
+
+
+def _conversion(function: Any) -> Any:
+    """To another dtype or device; Fᵀ comes back."""
+
+    def rule(x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        home = {"dtype": x.dtype, "device": x.device}
+        return (lambda v: function(v, *args, **kwargs)), (lambda u: u.to(**home))
+
+    return rule
+
+
+linear("type_as", like=True)(_conversion(Tensor.type_as))
+for _name in ("to", "type", "float", "double", "half", "bfloat16", "cpu", "cuda"):
+    linear(_name)(_conversion(getattr(Tensor, _name)))
+
+
+def _reduction(mean: bool) -> Any:
+    def rule(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+        shape = x.shape
+        axes = _axes(dim, x.dim())
+        count = torch.Size(shape[a] for a in axes).numel() if mean else 1
+
+        def forward(v: Tensor) -> Tensor:
+            return (v.mean if mean else v.sum)(axes, keepdim, dtype=dtype)
+
+        def backward(u: Tensor) -> Tensor:
+            kept = u if keepdim else _insert_axes(u, axes)
+            return (kept / count if mean else kept).expand(shape)
+
+        return forward, backward
+
+    return rule
+
+
+linear("sum")(_reduction(mean=False))
+linear("mean")(_reduction(mean=True))
+
+
+@linear("cumsum")
+def cumulative_sum(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+    return (lambda v: v.cumsum(dim)), (lambda u: u.flip(dim).cumsum(dim).flip(dim))
+
+
+def _extremum(function: Any) -> Any:
+    """amax, amin: all places that attain the value share it equally."""
+
+    def rule(x: Tensor, dim: Any = (), keepdim: bool = False) -> Any:
+        axes = _axes(dim, x.dim())
+        y = function(x, axes, keepdim)
+        best = (x == (y if keepdim else _insert_axes(y, axes))).to(x.dtype)
+        share = best / best.sum(axes, keepdim=True)
+
+        def backward(u: Tensor) -> Tensor:
+            return (u if keepdim else _insert_axes(u, axes)) * share
+
+        return y, (lambda v: (v * share).sum(axes, keepdim)), backward
+
+    return rule
+
+
+piecewise("amax")(_extremum(torch.amax))
+piecewise("amin")(_extremum(torch.amin))
+
+
+def _chosen_along(function: Any) -> Any:
+    """max(dim), min(dim), sort, topk, kthvalue, median: y is x at chosen places."""
+
+    def rule(x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        result = function(x, *args, **kwargs)
+        if isinstance(result, Tensor):
+            raise NoRule(f"{function.__name__} over all samples at once")
+        dim, keepdim = _dim_of(function.__name__, args, kwargs), True
+        index = result[1]
+        if index.dim() < x.dim():
+            index, keepdim = index.unsqueeze(dim), False
+        shape = x.shape
+
+        def forward(v: Tensor) -> Tensor:
+            y = v.gather(dim, index)
+            return y if keepdim else y.squeeze(dim)
+
+        def backward(u: Tensor) -> Tensor:
+            chosen = u if keepdim else u.unsqueeze(dim)
+            return u.new_zeros(shape).scatter_add(dim, index, chosen)
+
+        return result, forward, backward
+
+    return rule
+
+
+for _name in ("max", "min", "sort", "topk", "kthvalue", "median"):
+    piecewise(_name)(_chosen_along(getattr(torch, _name)))
+
+
+@piecewise("where", data=3)
+def where(condition: Tensor, x: Operand, y: Operand) -> Any:
+    result = torch.where(condition, x, y)
+    shapes = _shape(x), _shape(y)
+    zero = torch.zeros((), dtype=result.dtype, device=result.device)
+
+    def forward(_: None, vx: Tensor | None, vy: Tensor | None) -> Tensor:
+        return torch.where(condition, zero if vx is None else vx, zero if vy is None else vy)
+
+    def backward(u: Tensor) -> tuple[None, Tensor, Tensor]:
+        taken, left = torch.where(condition, u, zero), torch.where(condition, zero, u)
+        return None, sum_to(taken, shapes[0]), sum_to(left, shapes[1])
+
+    return result, forward, backward
+
+
+@linear("masked_fill")
+def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Any:
+    shape = x.shape
+    return (lambda v: v.masked_fill(mask, 0)), (lambda u: sum_to(u.masked_fill(mask, 0), shape))
+
+
+@linear("tril")
+def lower_triangle(x: Tensor, diagonal: int = 0) -> Any:
+    return (lambda v: v.tril(diagonal)), (lambda u: u.tril(diagonal))
+
+
+@linear("triu")
+def upper_triangle(x: Tensor, diagonal: int = 0) -> Any:
+    return (lambda v: v.triu(diagonal)), (lambda u: u.triu(diagonal))
+
+
+def _axes(dim: Any, dims: int) -> list[int]:
+    if dim is None or dim == ():
+        return list(range(dims))
+    return sorted(d % dims for d in ([dim] if isinstance(dim, int) else dim))
+
+
+def _insert_axes(u: Tensor, axes: list[int]) -> Tensor:
+    for axis in axes:
+        u = u.unsqueeze(axis)
+    return u
+
+
+def _dim_of(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    position = {"topk": 1, "kthvalue": 1}.get(name, 0)
+    if "dim" in kwargs:
+        return int(kwargs["dim"])
+    return int(args[position]) if len(args) > position else -1

@@ -1,0 +1,201 @@
+"""Everything that moves numbers without changing them: views, axes, indexing, joining, splitting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..tape import sum_to
+from .table import LIST, linear, splitting
+
+
+def rearranging(x: Tensor, move: Callable[[Tensor], Tensor]) -> Any:
+    """F and Fᵀ of any map whose every output is one of its inputs: slices, flips, repeats, shuffles.
+
+    Moving the positions 0, 1, 2, … tells where each output comes from; Fᵀ adds back to there.
+    """
+    shape, device = x.shape, x.device
+    origin: list[Tensor] = []
+
+    def backward(u: Tensor) -> Tensor:
+        if not origin:  # found on first use, since forward mode alone does not need it
+            places = torch.arange(shape.numel(), dtype=torch.float64, device=device)
+            origin.append(move(places.view(shape)).long().flatten())
+        return u.new_zeros(shape.numel()).index_add(0, origin[0], u.flatten()).view(shape)
+
+    return move, backward
+
+
+def _reshape(function: Callable[..., Tensor]) -> Any:
+    def rule(x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        shape = x.shape
+        return (lambda v: function(v, *args, **kwargs)), (lambda u: u.reshape(shape))
+
+    return rule
+
+
+for _name in ("flatten", "unflatten", "squeeze", "unsqueeze", "ravel", "reshape"):
+    linear(_name)(_reshape(getattr(Tensor, _name)))
+# A tangent may be laid out otherwise than the activation was, so a view of it may have to copy.
+linear("view")(_reshape(Tensor.reshape))
+linear("view_as", "reshape_as", like=True)(_reshape(Tensor.reshape_as))
+
+
+def _permutation(function: Callable[..., Tensor]) -> Any:
+    def rule(x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        # A tensor of shape (0, 1, 2, …) shows where each axis goes.
+        order = function(torch.empty(tuple(range(x.dim()))), *args, **kwargs).shape
+        back = [order.index(axis) for axis in range(x.dim())]
+        return (lambda v: v.permute(order)), (lambda u: u.permute(back))
+
+    return rule
+
+
+for _name in (
+    "permute",
+    "transpose",
+    "t",
+    "swapaxes",
+    "swapdims",
+    "movedim",
+    "moveaxis",
+    "adjoint",
+):
+    linear(_name)(_permutation(getattr(Tensor, _name)))
+for _name in ("T", "mT", "H", "mH"):
+    linear(f"get {_name}")(_permutation(getattr(Tensor, _name).__get__))
+
+
+def _expansion(function: Callable[..., Tensor]) -> Any:
+    def rule(x: Tensor, *sizes: Any, **named: Any) -> Any:
+        shape = x.shape
+        return (lambda v: function(v, *sizes, **named)), (lambda u: sum_to(u, shape))
+
+    return rule
+
+
+linear("expand")(_expansion(Tensor.expand))
+linear("broadcast_to")(_expansion(Tensor.broadcast_to))
+linear("expand_as", like=True)(_expansion(Tensor.expand_as))
+
+
+def _move(function: Callable[..., Tensor]) -> Any:
+    def rule(x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return rearranging(x, lambda v: function(v, *args, **kwargs))
+
+    return rule
+
+
+for _name in (
+    *("index_select", "gather", "take_along_dim", "diagonal", "flip", "fliplr", "flipud", "roll"),
+    *("rot90", "repeat", "tile", "repeat_interleave", "select", "narrow"),
+):
+    linear(_name)(_move(getattr(Tensor, _name)))
+for _name in ("pixel_shuffle", "pixel_unshuffle", "channel_shuffle"):
+    linear(_name)(_move(getattr(F, _name)))
+linear("Tensor.unfold")(_move(Tensor.unfold))
+
+
+@linear("__getitem__")
+def index(x: Tensor, where: Any) -> Any:
+    if not _basic(where):
+        return rearranging(x, lambda v: v[where])
+    shape = x.shape
+
+    def backward(u: Tensor) -> Tensor:
+        zeros = u.new_zeros(shape)
+        zeros[where] = u
+        return zeros
+
+    return (lambda v: v[where]), backward
+
+
+@linear("__setitem__", data=3)
+def assign(x: Tensor, where: Any, value: Any) -> Any:
+    """x with x[where] replaced: the old numbers there drop out, those of `value` come in."""
+    shape = x.shape
+    value_shape = value.shape if isinstance(value, Tensor) else torch.Size()
+
+    def forward(vx: Tensor | None, _: None, vvalue: Tensor | None) -> Tensor:
+        known = vx if vx is not None else vvalue
+        assert known is not None
+        y = known.new_zeros(shape) if vx is None else vx.clone()
+        y[where] = 0 if vvalue is None else vvalue
+        return y
+
+    def backward(u: Tensor) -> tuple[Tensor, None, Tensor]:
+        kept = u.clone()
+        kept[where] = 0
+        return kept, None, sum_to(u[where], value_shape)
+
+    return forward, backward
+
+
+@linear("copy", data=2)
+def overwrite(x: Tensor, source: Tensor, non_blocking: bool = False) -> Any:
+    """x.copy_(source)."""
+    shape, source_shape = x.shape, source.shape
+
+    def forward(_: Tensor | None, v: Tensor | None) -> Tensor:
+        if v is None:
+            assert _ is not None
+            return torch.zeros_like(_)
+        return v.expand(shape)
+
+    return forward, lambda u: (None, sum_to(u, source_shape))
+
+
+def _joining(join: Callable[..., Tensor], part: Callable[[Tensor, int, int, int], Tensor]) -> Any:
+    def rule(tensors: Sequence[Tensor], dim: int = 0, **named: Any) -> Any:
+        axis = named.get("axis", dim)
+        shapes = [t.shape for t in tensors]
+
+        def forward(*vs: Tensor | None) -> Tensor:
+            known = next(v for v in vs if v is not None)
+            pairs = zip(vs, shapes, strict=True)
+            return join([known.new_zeros(s) if v is None else v for v, s in pairs], axis)
+
+        def backward(u: Tensor) -> list[Tensor]:
+            lengths = [s[axis] if join is torch.cat else 1 for s in shapes]
+            starts = [sum(lengths[:i]) for i in range(len(lengths))]
+            return [part(u, axis, a, n) for a, n in zip(starts, lengths, strict=True)]
+
+        return forward, backward
+
+    return rule
+
+
+linear("cat", "concat", "concatenate", data=LIST)(_joining(torch.cat, Tensor.narrow))
+linear("stack", data=LIST)(_joining(torch.stack, lambda u, axis, i, _: u.select(axis, i)))
+
+
+@splitting("split", "chunk", "tensor_split")
+def split(parts: Sequence[Tensor], x: Tensor, _: Any = None, dim: int = 0, **__: Any) -> Any:
+    lengths = [p.shape[dim] for p in parts]
+    starts = [sum(lengths[:i]) for i in range(len(lengths))]
+    return [_slice(x, dim, a, n, True) for a, n in zip(starts, lengths, strict=True)]
+
+
+@splitting("unbind")
+def unbind(parts: Sequence[Tensor], x: Tensor, dim: int = 0) -> Any:
+    return [_slice(x, dim, i, 1, False) for i in range(len(parts))]
+
+
+def _slice(x: Tensor, dim: int, start: int, length: int, keeps_axis: bool) -> Any:
+    """F: one part. Fᵀ: that part among zeros."""
+    axis = dim % x.dim()
+    after_axis = [0, 0] * (x.dim() - 1 - axis)
+    around = [*after_axis, start, x.shape[axis] - start - length]
+    if keeps_axis:
+        return (lambda v: v.narrow(axis, start, length)), (lambda u: F.pad(u, around))
+    return (lambda v: v.select(axis, start)), (lambda u: F.pad(u.unsqueeze(axis), around))
+
+
+def _basic(where: Any) -> bool:
+    """Only ints, slices, None and ... : no place is taken twice."""
+    items = where if isinstance(where, tuple) else (where,)
+    return all(i is None or i is ... or type(i) in (int, slice) for i in items)

@@ -1,0 +1,74 @@
+"""The recorded network: a list of linear steps, swept forwards for J v and backwards for Jᵀ u."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+Slot = int  # names one activation of the recorded run
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One layer at the recorded point: target = F(sources), and its transpose.
+
+    `forward` takes a tangent per source (None where the layer's argument does not depend on x);
+    `backward` returns a cotangent per source.
+    """
+
+    name: str
+    sources: tuple[Slot | None, ...]
+    target: Slot
+    forward: Callable[..., Tensor]
+    backward: Callable[[Tensor], Sequence[Tensor | None]]
+
+
+class Tape:
+    """All steps from the input slot to the output slot, in the order they ran."""
+
+    def __init__(self, steps: Sequence[Step], source: Slot, target: Slot):
+        self.source, self.target = source, target
+        self.steps = _reaching(steps, target)
+        self._last_use = {s: i for i, step in enumerate(self.steps) for s in step.sources}
+
+    def jvp(self, v: Tensor) -> Tensor:
+        """Forward mode, eq. (7): J v."""
+        tangents: dict[Slot | None, Tensor | None] = {self.source: v, None: None}
+        for i, step in enumerate(self.steps):
+            tangents[step.target] = step.forward(*[tangents[s] for s in step.sources])
+            for s in set(step.sources) - {None, self.target}:
+                if self._last_use[s] == i:
+                    del tangents[s]
+        result = tangents[self.target]
+        assert result is not None
+        return result
+
+    def vjp(self, u: Tensor) -> Tensor | None:
+        """Backward mode, eq. (8): Jᵀ u, or None where no step leads from the input to the output."""
+        cotangents: dict[Slot, Tensor] = {self.target: u}
+        for step in reversed(self.steps):
+            arrived = cotangents.pop(step.target, None)
+            if arrived is None:
+                continue
+            for s, cotangent in zip(step.sources, step.backward(arrived), strict=True):
+                if s is not None and cotangent is not None:
+                    cotangents[s] = cotangents[s] + cotangent if s in cotangents else cotangent
+        return cotangents.get(self.source)
+
+
+def _reaching(steps: Sequence[Step], target: Slot) -> list[Step]:
+    """The steps that the output depends on: branches that lead nowhere are not swept."""
+    needed, kept = {target}, []
+    for step in reversed(steps):
+        if step.target in needed:
+            needed.update(s for s in step.sources if s is not None)
+            kept.append(step)
+    return kept[::-1]
+
+
+def sum_to(u: Tensor, shape: torch.Size) -> Tensor:
+    """Transpose of broadcasting from `shape`."""
+    return u if u.shape == shape else u.sum_to_size(shape)

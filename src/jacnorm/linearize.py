@@ -1,0 +1,163 @@
+"""From a model and a batch to the Jacobian of each sample, as an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from .checks import check_input, check_shape, run
+from .engines.autograd import Graph
+from .engines.batchnorm import Gate
+from .engines.recorder import Recorder, WeightedLayer
+from .engines.rules import NoRule
+from .engines.tape import Tape
+from .errors import InputError, UnsupportedModelError
+from .estimators.gram import rows
+from .estimators.operator import Transposed, is_wide
+from .verify import Verdict, check_independent, disagreement, verdict
+
+Engine = Literal["auto", "layerwise", "autograd"]
+BatchNorm = Literal["fixed", "flowing"]
+
+
+class Linearization:
+    """The Jacobian J of `model` at each sample of `x`: J v, Jᵀ u, and `output`, which is model(x).
+
+    Products are per sample and differentiable with respect to the model's parameters. `engine` says what
+    computes them and `reason` why it is not the layerwise engine (None if it is).
+    """
+
+    def __init__(
+        self,
+        products: Tape | Graph,
+        model: Callable[[Tensor], Tensor],
+        x: Tensor,
+        output: Tensor,
+        layers: list[WeightedLayer],
+        reason: str | None,
+    ):
+        self.model, self.output, self.layers, self.reason = model, output, layers, reason
+        self.engine: Literal["layerwise", "autograd"]
+        self.engine = "layerwise" if isinstance(products, Tape) else "autograd"
+        self.input_shape, self.output_shape = x.shape, output.shape
+        self.dtype, self.device = x.dtype, x.device
+        self.tape = products if isinstance(products, Tape) else None
+        self._products = products
+
+    def jvp(self, v: Tensor) -> Tensor:
+        """J v for v shaped like x: the paper's forward mode."""
+        check_shape("v", v, self.input_shape, "the input")
+        return self._products.jvp(v)
+
+    def vjp(self, u: Tensor) -> Tensor:
+        """Jᵀ u for u shaped like the output: the paper's backward mode."""
+        check_shape("u", u, self.output_shape, "the output")
+        result = self._products.vjp(u)
+        return u.new_zeros(self.input_shape) if result is None else result
+
+    def dense(self) -> Tensor:
+        """All of J, shape (B, n_out, n_in): one product for each output, or input if they are fewer."""
+        return rows(self) if is_wide(self) else rows(Transposed(self)).mT
+
+    def __repr__(self) -> str:
+        shapes = f"{tuple(self.input_shape)} -> {tuple(self.output_shape)}"
+        why = "" if self.reason is None else f", reason={self.reason!r}"
+        return f"Linearization({shapes}, engine={self.engine!r}{why})"
+
+
+def linearize(
+    model: Callable[[Tensor], Tensor],
+    x: Tensor,
+    *,
+    engine: Engine = "auto",
+    batch_norm: BatchNorm = "fixed",
+) -> Linearization:
+    """Run `model` once on the batch `x` and return its Jacobian at each sample.
+
+    engine
+        "layerwise" replays the layers without biases and with the recorded masks (the paper's
+        Algorithm 1), which needs a piecewise linear model; "autograd" takes any differentiable one;
+        "auto" takes the first where it can.
+    batch_norm
+        In training mode the batch's statistics are held fixed, as the paper has it. "flowing" lets the
+        penalty's gradient pass through the variance, so that it does not depend on the scale of the
+        weights before the norm.
+
+    >>> from torch import nn
+    >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    >>> J = linearize(model, torch.randn(2, 4))
+    >>> J
+    Linearization((2, 4) -> (2, 3), engine='layerwise')
+    >>> J.jvp(torch.ones(2, 4)).shape, J.vjp(torch.ones(2, 3)).shape, J.dense().shape
+    (torch.Size([2, 3]), torch.Size([2, 4]), torch.Size([2, 3, 4]))
+    """
+    check_input(x)
+    if engine not in ("auto", "layerwise", "autograd"):
+        raise InputError(f"engine={engine!r}: choose 'auto', 'layerwise' or 'autograd'.")
+    if batch_norm not in ("fixed", "flowing"):
+        raise InputError(f"batch_norm={batch_norm!r}: choose 'fixed' or 'flowing'.")
+    known = verdict(model)
+    with torch.inference_mode(False):
+        if engine != "autograd" and known.layerwise:
+            try:
+                return _replaying(model, x, batch_norm)
+            except NoRule:  # the model took a new path; look at it as if for the first time
+                known.layerwise = False
+        return _examining(model, x, engine, batch_norm, known)
+
+
+# ---- Running the model ------------------------------------------------------------------------------
+
+
+def _replaying(model: Any, x: Tensor, batch_norm: BatchNorm) -> Linearization:
+    """A model that is known to have a rule for every call: record them and nothing else."""
+    with torch.enable_grad():
+        inside = x.clone()
+        recorder = Recorder(inside, flowing=batch_norm == "flowing", gate=None)
+        with recorder:
+            output = run(model, inside)
+        tape = recorder.tape(output)
+    return Linearization(tape, model, x, _as_called(output), recorder.layers, None)
+
+
+def _examining(model: Any, x: Tensor, engine: Engine, batch_norm: BatchNorm, known: Verdict) -> Linearization:
+    """Record the calls and autograd's graph in one run, so that either engine can serve.
+
+    The first time a model comes by, both are compared, and samples are checked to be independent.
+    """
+    gate = Gate()
+    with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+        leaf = x if x.requires_grad else x.detach().requires_grad_()
+        inside = leaf.clone()  # so that the model may write into its input
+        recorder = Recorder(inside, flowing=batch_norm == "flowing", gate=gate)
+        with recorder:
+            output = run(model, inside)
+    graph = Graph(leaf, output, gate)
+    tape, reason = (None, "asked for") if engine == "autograd" else _tape(recorder, output)
+    if not known.independent:
+        check_independent(graph, output)
+        known.independent = True
+    if tape is not None and not known.layerwise:
+        reason = disagreement(tape, graph, output)
+        known.layerwise = reason is None
+    if reason is not None and engine == "layerwise":
+        raise UnsupportedModelError(
+            f"The layerwise engine cannot take this model: {reason}. Use engine='auto' or engine='autograd'."
+        )
+    products = graph if reason is not None or tape is None else tape
+    return Linearization(products, model, x, _as_called(output), recorder.layers, reason)
+
+
+def _tape(recorder: Recorder, output: Tensor) -> tuple[Tape | None, str | None]:
+    try:
+        return (None, recorder.reason) if recorder.reason else (recorder.tape(output), None)
+    except NoRule as no:
+        return None, str(no)
+
+
+def _as_called(output: Tensor) -> Tensor:
+    return output if torch.is_grad_enabled() else output.detach()
