@@ -1,0 +1,49 @@
+"""A singular triple and how good it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .operator import Operator, column, divided, norms
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """σ with unit vectors u and v, per sample.
+
+    Some singular value lies within `residual` of `sigma`. `converged` says whether the residual is below
+    the tolerance asked for, relative to σ.
+    """
+
+    sigma: Tensor  # (B,)
+    u: Tensor  # (B, *output)
+    v: Tensor  # (B, *input)
+    residual: Tensor  # (B,)
+    converged: Tensor  # (B,)
+    iterations: int  # rounds of one product with J and one with Jᵀ
+
+    def transposed(self) -> Estimate:
+        return Estimate(self.sigma, self.v, self.u, self.residual, self.converged, self.iterations)
+
+    def __str__(self) -> str:
+        failed = int((~self.converged).sum())
+        worst = (self.residual / self.sigma.clamp_min(torch.finfo(self.sigma.dtype).tiny)).max()
+        text = (
+            f"σ: mean {self.sigma.mean():.4g}, max {self.sigma.max():.4g}; "
+            f"worst relative residual {worst:.1e} after {self.iterations} rounds"
+        )
+        if failed:
+            text += f"; {failed} of {len(self.sigma)} samples not converged: try more iterations"
+        return text
+
+
+def from_left(J: Operator, u: Tensor, tol: float, iterations: int) -> Estimate:
+    """The triple that a unit u near the left singular vector gives, with its true residual."""
+    w = J.vjp(u)
+    sigma = norms(w)
+    v = divided(w, sigma)
+    residual = norms(J.jvp(v) - column(sigma, u) * u)
+    return Estimate(sigma, u, v, residual, residual <= tol * sigma, iterations)

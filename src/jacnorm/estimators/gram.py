@@ -1,0 +1,44 @@
+"""The exact answer when one side is small: eigenvectors of J Jᵀ (or JᵀJ)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .estimate import Estimate, from_left
+from .operator import Operator, Transposed, as_operator, basis, flat, is_wide, size
+
+# Rows of J are kept while they fit in this; beyond it each column of J Jᵀ costs a second product.
+MAX_BYTES = 1 << 30
+
+
+@torch.no_grad()
+def gram(J: Operator | Tensor, *, tol: float = 1e-3, max_bytes: int = MAX_BYTES) -> Estimate:
+    """Largest singular triple from the Gram matrix of the smaller side.
+
+    >>> gram(torch.diag(torch.tensor([3.0, 1.0]))).sigma
+    tensor([3.])
+    """
+    J = as_operator(J)
+    if not is_wide(J):
+        return gram(Transposed(J), tol=tol, max_bytes=max_bytes).transposed()
+    K = gram_matrix(J, max_bytes)
+    u = torch.linalg.eigh(K).eigenvectors[..., -1]
+    return from_left(J, u.view(J.output_shape), tol, iterations=size(J.output_shape))
+
+
+def gram_matrix(J: Operator, max_bytes: int = MAX_BYTES) -> Tensor:
+    """J Jᵀ, shape (B, n_out, n_out)."""
+    n_out = size(J.output_shape)
+    row_bytes = J.input_shape.numel() * torch.finfo(J.dtype).bits // 8
+    if n_out * row_bytes <= max_bytes:
+        J_rows = rows(J)
+        return J_rows @ J_rows.mT
+    K = torch.stack([flat(J.jvp(J.vjp(basis(J.output_shape, J, i)))) for i in range(n_out)], -1)
+    return (K + K.mT) / 2
+
+
+def rows(J: Operator) -> Tensor:
+    """All of J, shape (B, n_out, n_in), by one product for each output."""
+    n_out = size(J.output_shape)
+    return torch.stack([flat(J.vjp(basis(J.output_shape, J, i))) for i in range(n_out)], 1)

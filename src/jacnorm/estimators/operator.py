@@ -1,0 +1,106 @@
+"""What an estimator needs of a batch of matrices: their products, and their shapes."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ..checks import check_shape
+from ..errors import InputError
+
+
+class Operator(Protocol):
+    """A batch of B linear maps; `input_shape` and `output_shape` start with B."""
+
+    input_shape: torch.Size
+    output_shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
+
+    def jvp(self, v: Tensor) -> Tensor: ...
+
+    def vjp(self, u: Tensor) -> Tensor: ...
+
+
+class Matrix:
+    """Plain matrices as operators: A of shape (B, m, n), or (m, n) for a single one."""
+
+    def __init__(self, A: Tensor):
+        if A.dim() not in (2, 3) or not A.is_floating_point():
+            raise InputError(
+                f"A matrix must be real with shape (m, n) or (B, m, n), found {A.dtype} {tuple(A.shape)}."
+            )
+        self.A = A if A.dim() == 3 else A.unsqueeze(0)
+        batch, m, n = self.A.shape
+        self.input_shape, self.output_shape = torch.Size((batch, n)), torch.Size((batch, m))
+        self.dtype, self.device = A.dtype, A.device
+
+    def jvp(self, v: Tensor) -> Tensor:
+        check_shape("v", v, self.input_shape, "the matrices' rows")
+        return torch.einsum("bmn,bn->bm", self.A, v)
+
+    def vjp(self, u: Tensor) -> Tensor:
+        check_shape("u", u, self.output_shape, "the matrices' columns")
+        return torch.einsum("bmn,bm->bn", self.A, u)
+
+
+class Transposed:
+    """The same operator with its two products swapped."""
+
+    def __init__(self, J: Operator):
+        self.input_shape, self.output_shape = J.output_shape, J.input_shape
+        self.dtype, self.device = J.dtype, J.device
+        self.jvp, self.vjp = J.vjp, J.jvp
+
+
+def as_operator(J: Operator | Tensor) -> Operator:
+    return Matrix(J) if isinstance(J, Tensor) else J
+
+
+def is_wide(J: Operator) -> bool:
+    """Fewer outputs than inputs, so that J Jᵀ is the smaller of the two products."""
+    return size(J.output_shape) <= size(J.input_shape)
+
+
+def size(shape: torch.Size) -> int:
+    return shape[1:].numel()
+
+
+def norms(w: Tensor) -> Tensor:
+    """The 2-norm of each sample."""
+    return torch.linalg.vector_norm(flat(w), dim=1)
+
+
+def flat(w: Tensor) -> Tensor:
+    """Each sample as one row."""
+    return w.reshape(len(w), -1)
+
+
+def normalized(w: Tensor) -> Tensor:
+    """Each sample divided by its norm; a zero stays zero."""
+    return divided(w, norms(w))
+
+
+def divided(w: Tensor, by: Tensor) -> Tensor:
+    return w / column(by, w).clamp_min(torch.finfo(w.dtype).tiny)
+
+
+def column(values: Tensor, like: Tensor) -> Tensor:
+    """One number a sample, shaped to multiply `like`."""
+    return values.view(-1, *[1] * (like.dim() - 1))
+
+
+def basis(shape: torch.Size, J: Operator, i: int) -> Tensor:
+    """The i-th unit vector, for every sample."""
+    e = torch.zeros(shape[0], size(shape), dtype=J.dtype, device=J.device)
+    e[:, i] = 1
+    return e.view(shape)
+
+
+def start(shape: torch.Size, J: Operator) -> Tensor:
+    """A fixed random unit vector, the same for every sample: no estimate depends on its batch."""
+    one = torch.randn(shape[1:], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    one = one / one.norm()
+    return one.to(dtype=J.dtype, device=J.device).expand(shape).clone()
