@@ -1,0 +1,55 @@
+"""Measure and regularize the Jacobian of neural networks.
+
+    import jacnorm as jn
+
+    penalty = jn.SpectralPenalty(weight=0.01)
+    J = jn.linearize(model, x)                  # runs the model once; J.output is model(x)
+    loss = F.cross_entropy(J.output, y) + penalty(J)
+
+After "Exact Spectral Norm Regularization for Neural Networks" (Johansson, Engsner, Strannegård, Mostad).
+"""
+
+from .errors import (
+    CoupledSamplesError,
+    InputError,
+    JacnormError,
+    ModelError,
+    NonFiniteError,
+    UnsupportedModelError,
+)
+from .estimators import Estimate, frobenius_norm, singular_values, spectral_norm
+from .linearize import Linearization, linearize
+from .penalties import (
+    AnalyticPenalty,
+    FrobeniusPenalty,
+    Penalty,
+    SpectralBoundPenalty,
+    SpectralPenalty,
+    WeightDecay,
+    product_bound,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AnalyticPenalty",
+    "CoupledSamplesError",
+    "Estimate",
+    "FrobeniusPenalty",
+    "InputError",
+    "JacnormError",
+    "Linearization",
+    "ModelError",
+    "NonFiniteError",
+    "Penalty",
+    "SpectralBoundPenalty",
+    "SpectralPenalty",
+    "UnsupportedModelError",
+    "WeightDecay",
+    "__version__",
+    "frobenius_norm",
+    "linearize",
+    "product_bound",
+    "singular_values",
+    "spectral_norm",
+]

@@ -1,0 +1,26 @@
+"""The spectral norm from all rows of J: what the paper calls analytical, for comparison."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..estimators.operator import norms
+from ..linearize import Linearization
+from .base import Penalty
+
+
+class AnalyticPenalty(Penalty):
+    """weight · mean_i ‖J(x_i)‖₂ without iteration. It costs a product for every output."""
+
+    def __init__(self, weight: float = 0.01):
+        super().__init__(weight)
+
+    def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
+        dense = J.dense()
+        with torch.no_grad():
+            wide = dense.shape[1] <= dense.shape[2]
+            gram = dense @ dense.mT if wide else dense.mT @ dense
+            top = torch.linalg.eigh(gram).eigenvectors[..., -1]
+        equation = "bmn,bm->bn" if wide else "bmn,bn->bm"
+        return self.weight * norms(torch.einsum(equation, dense, top)).mean()

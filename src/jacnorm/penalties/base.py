@@ -1,0 +1,41 @@
+"""What all penalties share: a weight, and random vectors that do not disturb anyone else's."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ..checks import check_positive
+from ..linearize import Linearization
+
+
+class Penalty(nn.Module):
+    """`penalty(J)` is a scalar to add to the loss.
+
+    In `penalty(J, index=idx)`, `idx` says which samples of the data set these are.
+    """
+
+    def __init__(self, weight: float, seed: int = 0):
+        super().__init__()
+        check_positive("weight", weight)
+        self.weight, self.seed = weight, seed
+        self._draws = 0
+
+    def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
+        raise NotImplementedError
+
+    def random(self, shape: torch.Size, like: Tensor) -> Tensor:
+        """Gaussian numbers from this penalty's own stream; torch's global state is left alone."""
+        generator = torch.Generator(like.device).manual_seed(self.seed + 1_000_003 * self._draws)
+        self._draws += 1
+        return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
+
+    # The position in the stream is saved with state_dict, so that a resumed training draws on.
+    def get_extra_state(self) -> Tensor:
+        return torch.tensor(self._draws)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self._draws = int(state)
+
+    def extra_repr(self) -> str:
+        return f"weight={self.weight}"

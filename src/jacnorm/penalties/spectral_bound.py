@@ -1,0 +1,129 @@
+"""Yoshida & Miyato's penalty on the layers' own norms, eq. (6), and the bound it rests on."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ..checks import check_count
+from ..engines.recorder import WeightedLayer
+from ..engines.tape import Step
+from ..errors import InputError, UnsupportedModelError
+from ..estimators import spectral_norm
+from ..estimators.operator import normalized, norms
+from ..linearize import Linearization
+from .base import Penalty
+
+
+class SpectralBoundPenalty(Penalty):
+    """weight · Σ_l ‖W^l‖₂², by power iteration that goes on from call to call.
+
+    convolution
+        "operator" takes the norm of the convolution on the input size it has here, which bounds ‖J‖;
+        "kernel" that of the kernel reshaped to a matrix, which many codes use and which bounds nothing.
+    """
+
+    def __init__(
+        self,
+        weight: float = 0.01,
+        iterations: int = 1,
+        *,
+        convolution: Literal["operator", "kernel"] = "operator",
+        seed: int = 0,
+    ):
+        super().__init__(weight, seed)
+        check_count("iterations", iterations)
+        if convolution not in ("operator", "kernel"):
+            raise InputError(f"convolution={convolution!r}: choose 'operator' or 'kernel'.")
+        self.iterations, self.convolution = iterations, convolution
+
+    def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
+        once = {id(layer.weight): layer for layer in J.layers}  # a shared weight counts once
+        if not once:
+            raise InputError("SpectralBoundPenalty found no linear or convolution layer in the model.")
+        total = J.output.new_zeros(())
+        for position, layer in enumerate(once.values()):
+            total = total + self._norm(f"v{position}", layer).square()
+        return self.weight * total
+
+    def _norm(self, name: str, layer: WeightedLayer) -> Tensor:
+        """σ = ‖W v‖ with v fixed; the gradient that arrives at v is Wᵀu, the next power step."""
+        forward, backward, shape = self._products(layer)
+        v = self._start(name, shape, layer.weight)
+        with torch.no_grad():
+            for _ in range(self.iterations - 1):
+                v = normalized(backward(normalized(forward(v))))
+        v = v.clone()
+        if torch.is_grad_enabled():
+            v.requires_grad_().register_hook(lambda gradient: self._store(name, gradient))
+        return norms(forward(v))[0]
+
+    def _products(self, layer: WeightedLayer) -> tuple[Any, Any, torch.Size]:
+        if self.convolution == "operator":
+            return layer.forward, layer.backward, torch.Size((1, *layer.input_shape))
+        matrix = layer.weight.flatten(1)
+        return (lambda v: v @ matrix.t()), (lambda u: u @ matrix), torch.Size((1, matrix.shape[1]))
+
+    def _start(self, name: str, shape: torch.Size, like: Tensor) -> Tensor:
+        v = getattr(self, name, None)
+        if v is None or v.shape != shape or v.device != like.device:
+            v = normalized(self.random(shape, like.detach()))
+            self.register_buffer(name, v)
+        return v
+
+    @torch.no_grad()
+    def _store(self, name: str, gradient: Tensor) -> None:
+        if norms(gradient) > 0:
+            setattr(self, name, normalized(gradient))
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        for key in state_dict:
+            name = key.removeprefix(prefix)
+            if key.startswith(prefix + "v") and name[1:].isdigit():
+                self.register_buffer(name, torch.empty_like(state_dict[key]))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+@torch.no_grad()
+def product_bound(J: Linearization, *, tol: float = 1e-3) -> Tensor:
+    """∏_l ‖W^l‖₂ ≥ ‖J(x_i)‖₂ for each sample, (B,): the bound below eq. (4).
+
+    Every recorded step counts with its own norm (a ReLU with 1, a batch norm with its largest scale), and
+    where branches meet the bounds add up, so that it holds for any piecewise linear network.
+    """
+    if J.tape is None:
+        raise UnsupportedModelError(f"The product bound needs the layerwise engine: {J.reason}.")
+    first = torch.zeros(J.input_shape, dtype=J.dtype, device=J.device)
+    values = {J.tape.source: first}
+    bounds = {J.tape.source: torch.ones(len(first), dtype=J.dtype, device=J.device)}
+    for step in J.tape.steps:
+        arguments = [None if s is None else values[s] for s in step.sources]
+        values[step.target] = step.forward(*arguments)
+        bounds[step.target] = sum(
+            spectral_norm(_Part(step, k, arguments, values[step.target]), tol=tol).sigma * bounds[s]
+            for k, s in enumerate(step.sources)
+            if s is not None
+        )  # type: ignore[assignment]
+    return bounds[J.tape.target]
+
+
+class _Part:
+    """One step as an operator on one of its sources, the others held at zero."""
+
+    def __init__(self, step: Step, k: int, arguments: list[Tensor | None], target: Tensor):
+        self._step, self._k, self._arguments = step, k, arguments
+        mine = arguments[k]
+        assert mine is not None
+        self.input_shape, self.output_shape = mine.shape, target.shape
+        self.dtype, self.device = mine.dtype, mine.device
+
+    def jvp(self, v: Tensor) -> Tensor:
+        arguments = [v if i == self._k else a for i, a in enumerate(self._arguments)]
+        return self._step.forward(*arguments)  # the others are zeros
+
+    def vjp(self, u: Tensor) -> Tensor:
+        result = self._step.backward(u)[self._k]
+        assert result is not None
+        return result
