@@ -18,7 +18,7 @@ from .errors import (
     UnsupportedModelError,
 )
 from .estimators import Estimate, frobenius_norm, singular_values, spectral_norm
-from .linearize import Linearization, linearize
+from .linearization import Linearization, linearize
 from .penalties import (
     AnalyticPenalty,
     FrobeniusPenalty,

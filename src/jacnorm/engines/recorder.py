@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from .batchnorm import Gate, batch_norm
+from .decompose import ELEMENTARY
 from .rules import RULES, NoRule, Rule
 from .rules.table import LIST
 from .tape import Slot, Step, Tape
@@ -169,7 +170,7 @@ class Recorder(TorchFunctionMode):
         return y
 
     def _unruled(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
-        y = func(*args, **kwargs)
+        y = ELEMENTARY.get(name, func)(*args, **kwargs)
         if name in CONSTANT or _carries_no_derivative(y):
             return y
         if self._gate is None:

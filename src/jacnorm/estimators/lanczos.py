@@ -30,101 +30,128 @@ def lanczos(J: Operator | Tensor, *, tol: float = 1e-3, max_iterations: int = 10
     Golub & Kahan (1965), with the basis of the smaller side reorthogonalized in full, which keeps the
     other one orthogonal too (Simon & Zha, 2000).
 
-    >>> lanczos(torch.diag(torch.tensor([3.0, 1.0])), tol=1e-5).sigma
-    tensor([3.0000])
+    >>> lanczos(torch.diag(torch.tensor([3.0, 1.0])), tol=1e-5).sigma.round(decimals=4)
+    tensor([3.])
     """
+    check_positive("tol", tol)
+    check_count("max_iterations", max_iterations)
     J = as_operator(J)
     if not is_wide(J):
         return lanczos(Transposed(J), tol=tol, max_iterations=max_iterations).transposed()
-    ritz = ritz_values(J, 1, tol, max_iterations)
-    u = divided(ritz.u, norms(ritz.u)).view(J.output_shape)
-    return from_left(J, u, tol, ritz.iterations)
+    ritz = _iterate(J, start(J.output_shape, J), tol, max_iterations)
+    return from_left(J, divided(ritz.u, norms(ritz.u)).view(J.output_shape), tol, ritz.iterations)
+
+
+def deflated_values(J: Operator, k: int, tol: float, max_iterations: int) -> Tensor:
+    """The k largest singular values, (B, k): find one, take it out, start anew.
+
+    A Krylov space holds one vector for each distinct singular value, so that only this finds those that
+    occur more than once.
+    """
+    found: list[Tensor] = []
+    values = []
+    for i in range(k):
+        rest = _Deflated(J, found)
+        ritz = _iterate(rest, rest.project(start(J.output_shape, J, seed=i)), tol, max_iterations)
+        u = rest.project(ritz.u.view(J.output_shape))
+        found.append(divided(u, norms(u)))
+        values.append(norms(J.vjp(found[-1])))
+    return torch.stack(values, 1).sort(descending=True).values
+
+
+class _Deflated:
+    """(I − U Uᵀ) J for the left vectors U found so far."""
+
+    def __init__(self, J: Operator, found: list[Tensor]):
+        self.J, self.found = J, found
+        self.input_shape, self.output_shape = J.input_shape, J.output_shape
+        self.dtype, self.device = J.dtype, J.device
+
+    def project(self, u: Tensor) -> Tensor:
+        for known in self.found:
+            u = u - column((flat(known) * flat(u)).sum(1), u) * known
+        return u
+
+    def jvp(self, v: Tensor) -> Tensor:
+        return self.project(self.J.jvp(v))
+
+    def vjp(self, u: Tensor) -> Tensor:
+        return self.J.vjp(self.project(u))
 
 
 @dataclass
-class Ritz:
-    """The k largest Ritz values (B, k), their estimated residuals, and the first left vector."""
+class _Ritz:
+    """The largest Ritz value of each sample, its estimated residual, and its left vector."""
 
-    values: Tensor
-    residuals: Tensor
+    value: Tensor
+    residual: Tensor
     u: Tensor
     iterations: int
 
+    def converged(self, tol: float) -> Tensor:
+        return self.residual <= tol * self.value
 
-def ritz_values(J: Operator, k: int, tol: float, max_iterations: int) -> Ritz:
-    """Grow the space until the k largest have converged, at most to the size of the smaller side."""
-    check_positive("tol", tol)
-    check_count("max_iterations", max_iterations)
-    space = _Krylov(J)
-    limit = min(max_iterations, size(J.output_shape))
-    best: Ritz | None = None
-    for i in range(1, limit + 1):
-        space.grow()
-        if i >= k:
-            best = _merge(best, space.ritz(k, i), tol)
-            if _converged(best, tol).all():
-                break
-    assert best is not None
+
+def _iterate(J: Operator, u: Tensor, tol: float, max_iterations: int) -> _Ritz:
+    """Grow the space until every sample has converged, at most to the size of the smaller side."""
+    space = _Krylov(J, u)
+    best = space.ritz()
+    for _ in range(min(max_iterations, size(J.output_shape)) - 1):
+        if best.converged(tol).all():
+            break
+        best = _keep_converged(best, space.ritz(), tol)
     return best
+
+
+def _keep_converged(old: _Ritz, new: _Ritz, tol: float) -> _Ritz:
+    """A sample that has converged stays as it is, whatever the others still need."""
+    done = old.converged(tol)
+    return _Ritz(
+        torch.where(done, old.value, new.value),
+        torch.where(done, old.residual, new.residual),
+        torch.where(done[:, None], old.u, new.u),
+        new.iterations,
+    )
 
 
 class _Krylov:
     """U (B, m, i+1) orthonormal and B (B, i+1, i) lower bidiagonal, with J V = U B."""
 
-    def __init__(self, J: Operator):
+    def __init__(self, J: Operator, u: Tensor):
         self.J = J
-        self.tiny = 10 * torch.finfo(J.dtype).eps
-        u = start(J.output_shape, J)
-        self.U = [flat(u)]
-        w = J.vjp(u)
+        self.U = [flat(divided(u, norms(u)))]
+        w = J.vjp(self.U[0].view(J.output_shape))
         self.alphas, self.betas = [norms(w)], list[Tensor]()
         self.v = divided(w, self.alphas[0])
         self.scale = self.alphas[0]
 
-    def grow(self) -> None:
+    def ritz(self) -> _Ritz:
+        """Grow by one vector on each side, and look at the largest singular value of B."""
+        self._grow()
+        i = len(self.betas)
+        B = torch.diag_embed(torch.stack(self.alphas[:i], 1))
+        B = torch.cat([B, torch.zeros_like(B[:, :1])], 1)
+        B[:, range(1, i + 1), range(i)] = torch.stack(self.betas, 1)
+        P, values, _ = torch.linalg.svd(B, full_matrices=False)
+        u = (torch.stack(self.U, 2) @ P[:, :, :1])[..., 0]
+        return _Ritz(values[:, 0], self.alphas[i] * P[:, -1, 0].abs(), u, i)
+
+    def _grow(self) -> None:
         J, U = self.J, self.U
         u = flat(J.jvp(self.v)) - self.alphas[-1][:, None] * U[-1]
         basis = torch.stack(U, 2)
         for _ in range(2):  # twice is enough (Kahan)
             u = u - (basis @ (basis.mT @ u[..., None]))[..., 0]
-        beta = self._negligible_to_zero(norms(u))
-        u = torch.where(beta[:, None] > 0, divided(u, beta), torch.zeros_like(u))
+        u, beta = self._normalized(u)
         w = J.vjp(u.view(J.output_shape)) - column(beta, self.v) * self.v
-        alpha = self._negligible_to_zero(norms(w))
-        zero = torch.zeros_like(w)
-        self.v = torch.where(column(alpha, w) > 0, divided(w, alpha), zero)
+        self.v, alpha = self._normalized(w)
         U.append(u)
         self.betas.append(beta)
         self.alphas.append(alpha)
 
-    def _negligible_to_zero(self, length: Tensor) -> Tensor:
-        """Below rounding the space is complete; going on would amplify noise."""
+    def _normalized(self, w: Tensor) -> tuple[Tensor, Tensor]:
+        """w/‖w‖ and ‖w‖; below rounding the space is complete, and both are zero."""
+        length = norms(w)
         self.scale = torch.maximum(self.scale, length)
-        return torch.where(length > self.tiny * self.scale, length, torch.zeros_like(length))
-
-    def ritz(self, k: int, i: int) -> Ritz:
-        diagonal = torch.stack(self.alphas[:i], 1)
-        B = torch.zeros(len(diagonal), i + 1, i, dtype=diagonal.dtype, device=diagonal.device)
-        B[:, range(i), range(i)] = diagonal
-        B[:, range(1, i + 1), range(i)] = torch.stack(self.betas, 1)
-        P, values, _ = torch.linalg.svd(B, full_matrices=False)
-        residuals = self.alphas[i][:, None] * P[:, -1, :k].abs()
-        u = (torch.stack(self.U, 2) @ P[:, :, :1])[..., 0]
-        return Ritz(values[:, :k], residuals, u, i)
-
-
-def _converged(ritz: Ritz, tol: float) -> Tensor:
-    return (ritz.residuals <= tol * ritz.values[:, :1]).all(1)
-
-
-def _merge(old: Ritz | None, new: Ritz, tol: float) -> Ritz:
-    """A sample that has converged stays as it is, whatever the others still need."""
-    if old is None:
-        return new
-    done = _converged(old, tol)[:, None]
-    return Ritz(
-        torch.where(done, old.values, new.values),
-        torch.where(done, old.residuals, new.residuals),
-        torch.where(done, old.u, new.u),
-        new.iterations,
-    )
+        length = torch.where(length > 10 * torch.finfo(w.dtype).eps * self.scale, length, 0)
+        return torch.where(column(length, w) > 0, divided(w, length), 0), length

@@ -8,7 +8,7 @@ from torch import Tensor
 from ..checks import check_count
 from .estimate import Estimate
 from .gram import gram, rows
-from .lanczos import lanczos, ritz_values
+from .lanczos import deflated_values, lanczos
 from .operator import Operator, Transposed, as_operator, basis, is_wide, norms, size
 
 # With this many outputs (or inputs) or fewer, all rows of J cost no more than an iteration that has to
@@ -46,7 +46,7 @@ def singular_values(
     k = min(k, size(J.output_shape))
     if size(J.output_shape) <= SMALL:
         return torch.linalg.svdvals(rows(J))[:, :k]
-    return ritz_values(J, k, tol, max_iterations).values
+    return deflated_values(J, k, tol, max_iterations)
 
 
 @torch.no_grad()

@@ -99,8 +99,8 @@ def basis(shape: torch.Size, J: Operator, i: int) -> Tensor:
     return e.view(shape)
 
 
-def start(shape: torch.Size, J: Operator) -> Tensor:
+def start(shape: torch.Size, J: Operator, seed: int = 0) -> Tensor:
     """A fixed random unit vector, the same for every sample: no estimate depends on its batch."""
-    one = torch.randn(shape[1:], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    one = torch.randn(shape[1:], generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     one = one / one.norm()
     return one.to(dtype=J.dtype, device=J.device).expand(shape).clone()

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..estimators.operator import norms
-from ..linearize import Linearization
+from ..linearization import Linearization
 from .base import Penalty
 
 

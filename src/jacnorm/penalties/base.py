@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ..checks import check_positive
-from ..linearize import Linearization
+from ..linearization import Linearization
 
 
 class Penalty(nn.Module):

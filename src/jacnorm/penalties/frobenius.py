@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ..checks import check_count
 from ..estimators.operator import normalized, norms
-from ..linearize import Linearization
+from ..linearization import Linearization
 from .base import Penalty
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..checks import check_count, check_positive
 from ..errors import InputError
 from ..estimators.operator import column, normalized, norms
-from ..linearize import Linearization
+from ..linearization import Linearization
 from .base import Penalty
 
 

@@ -13,7 +13,7 @@ from ..engines.tape import Step
 from ..errors import InputError, UnsupportedModelError
 from ..estimators import spectral_norm
 from ..estimators.operator import normalized, norms
-from ..linearize import Linearization
+from ..linearization import Linearization
 from .base import Penalty
 
 

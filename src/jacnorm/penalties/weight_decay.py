@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from ..errors import InputError
-from ..linearize import Linearization
+from ..linearization import Linearization
 from .base import Penalty
 
 

@@ -51,12 +51,12 @@ class Linearization:
     def jvp(self, v: Tensor) -> Tensor:
         """J v for v shaped like x: the paper's forward mode."""
         check_shape("v", v, self.input_shape, "the input")
-        return self._products.jvp(v)
+        return _outside_inference_mode(self._products.jvp, v)
 
     def vjp(self, u: Tensor) -> Tensor:
         """Jᵀ u for u shaped like the output: the paper's backward mode."""
         check_shape("u", u, self.output_shape, "the output")
-        result = self._products.vjp(u)
+        result = _outside_inference_mode(self._products.vjp, u)
         return u.new_zeros(self.input_shape) if result is None else result
 
     def dense(self) -> Tensor:
@@ -101,27 +101,28 @@ def linearize(
     if batch_norm not in ("fixed", "flowing"):
         raise InputError(f"batch_norm={batch_norm!r}: choose 'fixed' or 'flowing'.")
     known = verdict(model)
-    with torch.inference_mode(False):
-        if engine != "autograd" and known.layerwise:
-            try:
-                return _replaying(model, x, batch_norm)
-            except NoRule:  # the model took a new path; look at it as if for the first time
-                known.layerwise = False
-        return _examining(model, x, engine, batch_norm, known)
+    wants_gradients = torch.is_grad_enabled()
+    with torch.inference_mode(False), torch.enable_grad():
+        x = x.clone() if x.is_inference() else x
+        J = _replaying(model, x, batch_norm) if engine != "autograd" and known.layerwise else None
+        J = J or _examining(model, x, engine, batch_norm, known)
+    J.output = J.output if wants_gradients else J.output.detach()
+    return J
 
 
 # ---- Running the model ------------------------------------------------------------------------------
 
 
-def _replaying(model: Any, x: Tensor, batch_norm: BatchNorm) -> Linearization:
-    """A model that is known to have a rule for every call: record them and nothing else."""
-    with torch.enable_grad():
-        inside = x.clone()
-        recorder = Recorder(inside, flowing=batch_norm == "flowing", gate=None)
+def _replaying(model: Any, x: Tensor, batch_norm: BatchNorm) -> Linearization | None:
+    """A model that had a rule for every call: record them and nothing else. None if it has changed."""
+    inside = x.clone()  # so that the model may write into its input
+    recorder = Recorder(inside, flowing=batch_norm == "flowing", gate=None)
+    try:
         with recorder:
             output = run(model, inside)
-        tape = recorder.tape(output)
-    return Linearization(tape, model, x, _as_called(output), recorder.layers, None)
+        return Linearization(recorder.tape(output), model, x, output, recorder.layers, None)
+    except NoRule:
+        return None
 
 
 def _examining(model: Any, x: Tensor, engine: Engine, batch_norm: BatchNorm, known: Verdict) -> Linearization:
@@ -130,26 +131,26 @@ def _examining(model: Any, x: Tensor, engine: Engine, batch_norm: BatchNorm, kno
     The first time a model comes by, both are compared, and samples are checked to be independent.
     """
     gate = Gate()
-    with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
-        leaf = x if x.requires_grad else x.detach().requires_grad_()
-        inside = leaf.clone()  # so that the model may write into its input
-        recorder = Recorder(inside, flowing=batch_norm == "flowing", gate=gate)
-        with recorder:
-            output = run(model, inside)
+    leaf = x if x.requires_grad else x.detach().requires_grad_()
+    inside = leaf.clone()
+    recorder = Recorder(inside, flowing=batch_norm == "flowing", gate=gate)
+    with recorder, sdpa_kernel(SDPBackend.MATH):
+        output = run(model, inside)
     graph = Graph(leaf, output, gate)
     tape, reason = (None, "asked for") if engine == "autograd" else _tape(recorder, output)
     if not known.independent:
         check_independent(graph, output)
         known.independent = True
-    if tape is not None and not known.layerwise:
+    if tape is not None:
         reason = disagreement(tape, graph, output)
+    if engine != "autograd":
         known.layerwise = reason is None
     if reason is not None and engine == "layerwise":
         raise UnsupportedModelError(
             f"The layerwise engine cannot take this model: {reason}. Use engine='auto' or engine='autograd'."
         )
     products = graph if reason is not None or tape is None else tape
-    return Linearization(products, model, x, _as_called(output), recorder.layers, reason)
+    return Linearization(products, model, x, output, recorder.layers, reason)
 
 
 def _tape(recorder: Recorder, output: Tensor) -> tuple[Tape | None, str | None]:
@@ -159,5 +160,9 @@ def _tape(recorder: Recorder, output: Tensor) -> tuple[Tape | None, str | None]:
         return None, str(no)
 
 
-def _as_called(output: Tensor) -> Tensor:
-    return output if torch.is_grad_enabled() else output.detach()
+def _outside_inference_mode(product: Callable[[Tensor], Any], w: Tensor) -> Any:
+    """Autograd does not work in inference mode, nor with tensors made there."""
+    if not torch.is_inference_mode_enabled():
+        return product(w)
+    with torch.inference_mode(False), torch.no_grad():
+        return product(w.clone())

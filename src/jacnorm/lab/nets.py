@@ -1,0 +1,91 @@
+"""The paper's networks (appendix A.1), and what people compare them with."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from torch import Tensor, nn
+
+
+class LeNet(nn.Sequential):
+    """(5, 1→6, 1, 2, 2), (5, 6→16, 1, 0, 2), (400, 120), (120, 84), (84, 10), for 28×28 images."""
+
+    def __init__(self, channels: int = 1, classes: int = 10):
+        super().__init__(
+            *(nn.Conv2d(channels, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2)),
+            nn.Flatten(),
+            *(nn.Linear(400, 120), nn.ReLU()),
+            *(nn.Linear(120, 84), nn.ReLU()),
+            nn.Linear(84, classes),
+        )
+
+
+class MLP(nn.Sequential):
+    """Fully connected, ReLU between the layers."""
+
+    def __init__(self, sizes: tuple[int, ...] = (784, 256, 256, 10)):
+        layers: list[nn.Module] = [nn.Flatten()]
+        for n_in, n_out in pairwise(sizes):
+            layers += [nn.Linear(n_in, n_out), nn.ReLU()]
+        super().__init__(*layers[:-1])
+
+
+class VGG16(nn.Sequential):
+    """Thirteen convolutions with batch norm, five pools and a linear head, for 32×32 images.
+
+    The appendix lists eleven convolutions and three pools, which cannot give the (512, 10) head that it
+    also lists; this is the network it names. `width` scales the number of channels.
+    """
+
+    STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
+
+    def __init__(self, channels: int = 3, classes: int = 10, width: float = 1.0):
+        layers: list[nn.Module] = []
+        for stage in self.STAGES:
+            for plain_width in stage:
+                wide = max(1, round(width * plain_width))
+                convolution = nn.Conv2d(channels, wide, 3, padding=1)
+                layers += [convolution, nn.BatchNorm2d(wide), nn.ReLU(inplace=True)]
+                channels = wide
+            layers.append(nn.MaxPool2d(2))
+        super().__init__(*layers, nn.Flatten(), nn.Linear(channels, classes))
+
+
+class Residual(nn.Module):
+    """Two 3×3 convolutions with batch norm, and a skip connection."""
+
+    def __init__(self, channels: int, wide: int, stride: int):
+        super().__init__()
+        self.body = nn.Sequential(
+            *(nn.Conv2d(channels, wide, 3, stride, padding=1, bias=False), nn.BatchNorm2d(wide)),
+            nn.ReLU(inplace=True),
+            *(nn.Conv2d(wide, wide, 3, padding=1, bias=False), nn.BatchNorm2d(wide)),
+        )
+        self.skip: nn.Module = nn.Identity()
+        if stride != 1 or channels != wide:
+            projection = nn.Conv2d(channels, wide, 1, stride, bias=False)
+            self.skip = nn.Sequential(projection, nn.BatchNorm2d(wide))
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.relu(self.body(x) + self.skip(x))
+
+
+class ResNet18(nn.Sequential):
+    """The 32×32 variant: a 3×3 stem without pooling, then four stages of two residual blocks."""
+
+    def __init__(self, channels: int = 3, classes: int = 10, width: float = 1.0):
+        wide = [max(1, round(width * w)) for w in (64, 128, 256, 512)]
+        stem = nn.Conv2d(channels, wide[0], 3, padding=1, bias=False)
+        blocks: list[nn.Module] = []
+        before = wide[0]
+        for stage, after in enumerate(wide):
+            blocks.append(Residual(before, after, stride=1 if stage == 0 else 2))
+            blocks.append(Residual(after, after, stride=1))
+            before = after
+        super().__init__(
+            *(stem, nn.BatchNorm2d(wide[0]), nn.ReLU(inplace=True)),
+            *blocks,
+            *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, classes)),
+        )

@@ -1,0 +1,96 @@
+"""Both engines against torch.func on every case: products, transposes, and the dense Jacobian."""
+
+import pytest
+import torch
+from cases import CASES, Case, dense_oracle
+from torch import nn
+
+import jacnorm as jn
+from jacnorm.engines.rules import RULES
+
+
+def frozen_batch_norm(model, x):
+    """The same model in evaluation mode, with the statistics of this batch: the paper's pseudo-inference."""
+    norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    for m in norms:
+        m.momentum = 1.0
+        m.register_forward_hook(_use_biased_variance)
+    model.train()(x)
+    return model.eval()
+
+
+def _use_biased_variance(module, inputs, _):
+    if module.training:
+        over = [a for a in range(inputs[0].dim()) if a != 1]
+        module.running_var.copy_(inputs[0].detach().var(over, correction=0))
+
+
+def oracle(case: Case):
+    model, x = case.make()
+    if case.training and any(isinstance(m, nn.BatchNorm2d) for m in model.modules()):
+        model = frozen_batch_norm(model, x)
+    return dense_oracle(model, x)
+
+
+@pytest.mark.parametrize(
+    ("case", "engine"),
+    [(case, engine) for case in CASES for engine in ("auto", "autograd")[: 1 + case.twice]],
+    ids=str,
+)
+def test_products_are_the_dense_jacobians(case, engine):
+    model, x = case.make()
+    expected = oracle(case)
+    J = jn.linearize(model, x, engine=engine)
+    assert J.engine == (case.engine if engine == "auto" else "autograd"), J.reason
+    v, u = torch.randn_like(x), torch.randn_like(J.output)
+    jv, ju = J.jvp(v), J.vjp(u)
+    assert jv.shape == J.output.shape
+    assert ju.shape == x.shape
+    close = {"rtol": 1e-9, "atol": 1e-9 * max(1.0, float(expected.abs().max()))}
+    torch.testing.assert_close(
+        jv.reshape(len(x), -1), torch.einsum("boi,bi->bo", expected, v.flatten(1)), **close
+    )
+    torch.testing.assert_close(
+        ju.reshape(len(x), -1),
+        torch.einsum("boi,bo->bi", expected, u.reshape(len(x), -1)),
+        **close,
+    )
+    torch.testing.assert_close(J.dense(), expected, **close)
+    torch.testing.assert_close((jv * u).sum(), (v * ju).sum(), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_output_is_the_models_and_a_second_run_gives_the_same(case):
+    model, x = case.make()
+    expected = model(x.clone())
+    first = jn.linearize(model, x)
+    again = jn.linearize(model, x)  # now known, so without autograd's graph
+    torch.testing.assert_close(first.output, expected, rtol=1e-12, atol=1e-12)
+    assert torch.equal(first.output, again.output)
+    u = torch.randn_like(expected)
+    torch.testing.assert_close(first.vjp(u), again.vjp(u), rtol=1e-12, atol=1e-12)
+
+
+def test_conversions_go_there_and_come_back():
+    x = torch.randn(3, 4, dtype=torch.float64)
+    J = jn.linearize(lambda x: 2 * x.float().to(torch.float32).type_as(x), x)
+    assert J.engine == "layerwise"
+    assert [step.name for step in J.tape.steps] == ["float", "type_as", "mul"]
+    torch.testing.assert_close(J.dense(), 2 * torch.eye(4).double().expand(3, 4, 4))
+
+
+def test_every_rule_has_a_case():
+    used = {"batch_norm"}
+    for case in CASES:
+        model, x = case.make()
+        J = jn.linearize(model, x)
+        used |= {step.name for step in J.tape.steps} if J.tape else set()
+    aliases = {
+        *("multiply", "divide", "true_divide", "negative", "subtract", "clip", "absolute"),
+        *("__add__", "__radd__", "__sub__", "__mul__", "__rmul__", "__truediv__", "__div__"),
+        *("__neg__", "__abs__", "__pos__", "__matmul__", "__rsub__", "upsample"),
+        *("feature_dropout", "flipud", "positive"),
+        *("to", "type", "type_as", "float", "double", "half", "bfloat16", "cpu", "cuda"),
+        *(n for n in RULES if n.endswith("_with_indices")),
+    }
+    assert set(RULES) - aliases <= used, sorted(set(RULES) - aliases - used)

@@ -1,0 +1,150 @@
+"""Matrices built from chosen singular values: convergence has a right answer."""
+
+import pytest
+import torch
+from cases import CASES, dense_oracle
+
+import jacnorm as jn
+from jacnorm.estimators import gram, hutchinson, lanczos, power_iteration
+from jacnorm.lab.nets import LeNet
+
+ESTIMATORS = [power_iteration, lanczos, gram]
+
+
+def with_spectrum(values, m, n, batch=2):
+    """(batch, m, n) with the given singular values and random singular vectors."""
+    k = len(values)
+    u = torch.linalg.qr(torch.randn(batch, m, k, dtype=torch.float64)).Q
+    v = torch.linalg.qr(torch.randn(batch, n, k, dtype=torch.float64)).Q
+    return u * torch.tensor(values, dtype=torch.float64) @ v.mT
+
+
+SPECTRA = {
+    "well separated": [5.0, 2.0, 1.0, 0.1],
+    "top repeated": [3.0, 3.0, 1.0],
+    "rank one": [2.0],
+    "clustered": [1.0, 0.999, 0.998, 0.5],
+    "tiny": [1e-12, 1e-13],
+}
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("shape", [(40, 60), (60, 40), (4, 50)])
+@pytest.mark.parametrize("name", SPECTRA)
+def test_largest_singular_value(estimator, name, shape):
+    A = with_spectrum(SPECTRA[name], *shape)
+    options = {} if estimator is gram else {"max_iterations": 40_000}
+    e = estimator(A, tol=1e-6, **options)
+    assert e.converged.all()
+    torch.testing.assert_close(e.sigma / SPECTRA[name][0], torch.ones(2).double(), rtol=1e-6, atol=0)
+    assert (e.residual <= 1e-6 * e.sigma).all()
+    torch.testing.assert_close(torch.einsum("bmn,bn->bm", A, e.v), e.sigma[:, None] * e.u, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_zero_matrix(estimator):
+    e = estimator(torch.zeros(2, 40, 50))
+    assert torch.equal(e.sigma, torch.zeros(2))
+    assert e.converged.all()
+    assert torch.isfinite(e.u).all()
+    assert torch.isfinite(e.v).all()
+
+
+def test_residual_tells_when_it_has_not_converged():
+    A = with_spectrum([1.0, 0.99, 0.5], 40, 50)
+    e = power_iteration(A, tol=1e-6, max_iterations=3)
+    assert not e.converged.any()
+    assert e.iterations == 3
+    true = torch.tensor([1.0, 0.99, 0.5]).double()
+    distance = (e.sigma[:, None] - true).abs().amin(1)
+    assert (distance <= e.residual).all()
+    assert "not converged" in str(e)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_one_samples_estimate_does_not_depend_on_the_others(estimator):
+    easy, hard = with_spectrum([9.0, 0.1], 40, 50, 1), with_spectrum([1.0, 0.98, 0.97], 40, 50, 1)
+    alone = estimator(easy, tol=1e-3)
+    together = estimator(torch.cat([hard, easy, hard]), tol=1e-3)
+    torch.testing.assert_close(together.sigma[1:2], alone.sigma, rtol=1e-14, atol=0)
+    torch.testing.assert_close(together.u[1:2], alone.u, rtol=1e-12, atol=1e-14)
+
+
+def test_lanczos_needs_far_fewer_rounds_than_power_iteration():
+    A = with_spectrum([1.0, 0.95, 0.9, *torch.linspace(0.8, 0, 30).tolist()], 40, 50)
+    assert lanczos(A, tol=1e-6).iterations < 40 < power_iteration(A, tol=1e-6, max_iterations=1000).iterations
+
+
+def test_gram_without_room_for_the_rows_gives_the_same():
+    A = with_spectrum([5.0, 2.0, 1.0], 6, 50)
+    torch.testing.assert_close(gram(A, max_bytes=1).sigma, gram(A).sigma, rtol=1e-12, atol=0)
+
+
+def test_singular_values_that_occur_more_than_once():
+    A = with_spectrum([3.0, 3.0, 3.0, 2.0, 1.0, 1.0], 40, 50)
+    expected = torch.tensor([3.0, 3.0, 3.0, 2.0, 1.0]).double().expand(2, 5)
+    torch.testing.assert_close(jn.singular_values(A, k=5), expected, rtol=1e-8, atol=0)
+
+
+@pytest.mark.parametrize("shape", [(5, 50), (50, 60), (60, 50)])
+def test_singular_values(shape):
+    A = torch.randn(3, *shape, dtype=torch.float64)
+    expected = torch.linalg.svdvals(A)[:, :5]
+    torch.testing.assert_close(jn.singular_values(A, k=5, tol=1e-7), expected, rtol=1e-8, atol=0)
+
+
+def test_singular_values_are_at_most_as_many_as_there_are():
+    assert jn.singular_values(torch.randn(2, 1, 7), k=5).shape == (2, 1)
+
+
+def test_hutchinson_is_unbiased():
+    A = torch.randn(1, 6, 9, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(0)
+    estimate = hutchinson(A, projections=20_000, generator=generator)
+    torch.testing.assert_close(estimate, A.square().sum((1, 2)), rtol=0.02, atol=0)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_norms_of_every_case(case):
+    model, x = case.make()
+    if case.training and "train" in case.name and ("vgg" in case.name or "resnet" in case.name):
+        dense = jn.linearize(model, x, engine="autograd").dense().detach()
+    else:
+        dense = dense_oracle(model, x)
+    J = jn.linearize(model, x)
+    expected = torch.linalg.svdvals(dense)
+    e = jn.spectral_norm(J, tol=1e-9)
+    torch.testing.assert_close(e.sigma, expected[:, 0], rtol=1e-8, atol=1e-12)
+    torch.testing.assert_close(jn.frobenius_norm(J), expected.square().sum(1).sqrt(), rtol=1e-8, atol=1e-12)
+    top = jn.singular_values(J, k=5, tol=1e-8)
+    scale = expected[:, :1].clamp_min(1e-300)
+    torch.testing.assert_close(top / scale, expected[:, :5] / scale, rtol=1e-8, atol=1e-8)
+
+
+def digits(count):
+    from sklearn.datasets import load_digits
+
+    images = torch.tensor(load_digits().images[:count], dtype=torch.float32)[:, None] / 16
+    return torch.nn.functional.interpolate(images, (28, 28), mode="bilinear")
+
+
+def test_tolerance_holds_for_every_one_of_1000_real_images():
+    x, model = digits(1000), LeNet()
+    e = jn.spectral_norm(jn.linearize(model, x), tol=1e-3)
+    # Flat regions make ties between units that float64 would break otherwise: same J, exact norm.
+    dense = jn.linearize(model, x, engine="autograd").dense().detach()
+    exact = torch.linalg.matrix_norm(dense.double(), 2)
+    assert e.converged.all()
+    assert ((e.sigma - exact).abs() / exact).max() <= 1e-3
+
+
+@pytest.mark.parametrize("estimator", [power_iteration, lanczos])
+@pytest.mark.parametrize(("option", "value"), [("tol", 0.0), ("tol", -1.0), ("max_iterations", 0)])
+def test_bad_options(estimator, option, value):
+    with pytest.raises(jn.InputError, match=option):
+        estimator(torch.eye(3), **{option: value})
+
+
+def test_not_a_matrix():
+    with pytest.raises(jn.InputError, match=r"shape \(m, n\) or \(B, m, n\)"):
+        jn.spectral_norm(torch.ones(3))

@@ -1,0 +1,182 @@
+"""The gradient of every penalty against the gradient of the dense quantity: values alone prove little."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from cases import CASES, NETS
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+import jacnorm as jn
+
+# The oracle needs second derivatives.
+WITH_PARAMETERS = [
+    case
+    for case in CASES
+    if case.twice
+    and not case.training
+    and isinstance(case.build(), nn.Module)
+    and any(True for _ in case.build().parameters())
+]
+# Where the two largest singular values are equal, σ has no gradient.
+WITH_A_GAP = [c for c in WITH_PARAMETERS if c.name not in ("batch_norm 3d", "group_norm")]
+
+
+def dense_gradient(model, x, quantity):
+    """d/dθ of quantity(J(x; θ)), all with torch.func."""
+    values = {k: p.detach() for k, p in model.named_parameters()}
+    buffers = dict(model.named_buffers())
+
+    def total(parameters):
+        def f(z):
+            return torch.func.functional_call(model, (parameters, buffers), (z.clone(),))
+
+        full = torch.func.jacrev(f)(x).reshape(len(x), -1, len(x), x[0].numel())
+        return quantity(torch.stack([full[i, :, i] for i in range(len(x))]))
+
+    with sdpa_kernel(SDPBackend.MATH):
+        return torch.func.grad(total)(values)
+
+
+def assert_gradients(model, expected, rtol=1e-6):
+    scale = max(float(g.norm()) for g in expected.values())
+    for name, parameter in model.named_parameters():
+        actual = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        torch.testing.assert_close(actual, expected[name], rtol=rtol, atol=rtol * max(scale, 1e-30))
+
+
+def mean_spectral_norm(J):
+    return torch.linalg.matrix_norm(J, 2).mean()
+
+
+def exact_start(J):
+    """A SpectralPenalty that already knows the top singular vectors of these samples."""
+    penalty = jn.SpectralPenalty(weight=1.0)
+    penalty.u = torch.linalg.svd(J.dense().detach()).U[:, :, 0]
+    return penalty
+
+
+@pytest.mark.parametrize("case", WITH_A_GAP, ids=str)
+def test_spectral(case):
+    model, x = case.make()
+    J = jn.linearize(model, x)
+    exact_start(J)(J, index=torch.arange(len(x))).backward()
+    assert_gradients(model, dense_gradient(model, x, mean_spectral_norm))
+
+
+@pytest.mark.parametrize("case", WITH_A_GAP, ids=str)
+def test_spectral_with_autograd(case):
+    model, x = case.make()
+    J = jn.linearize(model, x, engine="autograd")
+    exact_start(J)(J, index=torch.arange(len(x))).backward()
+    assert_gradients(model, dense_gradient(model, x, mean_spectral_norm))
+
+
+@pytest.mark.parametrize("case", WITH_A_GAP, ids=str)
+def test_analytic(case):
+    model, x = case.make()
+    jn.AnalyticPenalty(weight=1.0)(jn.linearize(model, x)).backward()
+    assert_gradients(model, dense_gradient(model, x, mean_spectral_norm))
+
+
+@pytest.mark.parametrize("case", WITH_PARAMETERS, ids=str)
+def test_frobenius(case, monkeypatch):
+    """With the unit vectors as projections the estimate is exact."""
+    model, x = case.make()
+    J = jn.linearize(model, x)
+    n_out = J.output_shape[1:].numel()
+    units = iter(torch.eye(n_out, dtype=x.dtype).repeat_interleave(len(x), 0).split(len(x)))
+    penalty = jn.FrobeniusPenalty(weight=1.0, projections=n_out)
+    monkeypatch.setattr(penalty, "random", lambda shape, like: next(units).view(shape))
+    value = penalty(J)
+    torch.testing.assert_close(value, J.dense().square().sum((1, 2)).mean())
+    value.backward()
+    assert_gradients(model, dense_gradient(model, x, lambda J: J.square().sum((1, 2)).mean()))
+
+
+@pytest.mark.parametrize("case", WITH_PARAMETERS, ids=str)
+def test_forward_mode_is_differentiable_too(case):
+    model, x = case.make()
+    v = torch.randn_like(x)
+    jn.linearize(model, x).jvp(v).square().sum().backward()
+    expected = dense_gradient(model, x, lambda J: torch.einsum("boi,bi->bo", J, v.flatten(1)).square().sum())
+    assert_gradients(model, expected)
+
+
+@pytest.mark.parametrize("h", ["identity", "square", "hinge"])
+def test_shapes_of_h(h):
+    shapes = {"identity": lambda s: s, "square": torch.square, "hinge": lambda s: torch.relu(s - 0.1)}
+    model, x = NETS[0].make()
+    J = jn.linearize(model, x)
+    penalty = jn.SpectralPenalty(weight=2.0, iterations=300, h=h, threshold=0.1)
+    value = penalty(J)
+    value.backward()
+
+    def quantity(J):
+        return 2 * shapes[h](torch.linalg.matrix_norm(J, 2)).mean()
+
+    torch.testing.assert_close(value, quantity(J.dense()))
+    assert_gradients(model, dense_gradient(model, x, quantity))
+    assert float(value.detach()) > 0
+
+
+def test_weight_decay_is_the_optimizers():
+    model, x = NETS[0].make()
+    jn.WeightDecay(weight=0.3)(jn.linearize(model, x)).backward()
+    for parameter in model.parameters():
+        torch.testing.assert_close(parameter.grad, 0.3 * parameter.detach())
+
+
+class ConvNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(2, 3, 3, stride=2, padding=1)
+        self.fc = nn.Linear(27, 4)
+
+    def forward(self, x):
+        return self.fc(F.relu(self.conv(x)).flatten(1))
+
+
+def test_spectral_bound_takes_the_convolution_as_an_operator():
+    torch.manual_seed(0)
+    model, x = ConvNet().double(), torch.randn(2, 2, 6, 6, dtype=torch.float64)
+    penalty = jn.SpectralBoundPenalty(weight=0.5)
+    for _ in range(500):  # each backward is a power step
+        model.zero_grad()
+        value = penalty(jn.linearize(model, x))
+        value.backward()
+
+    def squares(parameters):
+        conv = torch.func.jacrev(lambda z: F.conv2d(z, parameters["conv.weight"], stride=2, padding=1))
+        matrices = [conv(x[:1]).reshape(27, 72), parameters["fc.weight"]]
+        return 0.5 * sum(torch.linalg.matrix_norm(W, 2) ** 2 for W in matrices)
+
+    parameters = {k: p.detach() for k, p in model.named_parameters()}
+    torch.testing.assert_close(value.detach(), squares(parameters))
+    assert_gradients(model, torch.func.grad(squares)(parameters))
+
+
+def test_spectral_bound_of_the_reshaped_kernel():
+    torch.manual_seed(0)
+    model, x = ConvNet().double(), torch.randn(2, 2, 6, 6, dtype=torch.float64)
+    penalty = jn.SpectralBoundPenalty(weight=1.0, iterations=500, convolution="kernel")
+    expected = sum(
+        torch.linalg.matrix_norm(W.flatten(1), 2) ** 2 for W in (model.conv.weight, model.fc.weight)
+    )
+    torch.testing.assert_close(penalty(jn.linearize(model, x)), expected)
+
+
+@pytest.mark.parametrize("case", [c for c in NETS if c.engine == "layerwise"], ids=str)
+def test_product_bound_is_a_bound(case):
+    model, x = case.make()
+    J = jn.linearize(model, x)
+    bound, sigma = jn.product_bound(J, tol=1e-6), jn.spectral_norm(J).sigma
+    assert (bound >= sigma * (1 - 1e-6)).all()
+
+
+def test_product_bound_is_the_product_of_the_weights_norms_on_a_chain():
+    model, x = NETS[0].make()
+    weights = [m.weight for m in model if isinstance(m, nn.Linear)]
+    expected = torch.stack([torch.linalg.matrix_norm(W, 2) for W in weights]).prod().detach()
+    bound = jn.product_bound(jn.linearize(model, x), tol=1e-9)
+    torch.testing.assert_close(bound, expected.expand(len(x)))

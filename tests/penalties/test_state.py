@@ -1,0 +1,153 @@
+"""Warm starts, their storage, and what must never happen: NaN, or a disturbed random state."""
+
+import copy
+import io
+from itertools import pairwise
+
+import pytest
+import torch
+from cases import NETS
+from torch import nn
+
+import jacnorm as jn
+from jacnorm.lab.nets import MLP
+
+PENALTIES = [
+    jn.SpectralPenalty,
+    jn.FrobeniusPenalty,
+    jn.SpectralBoundPenalty,
+    jn.WeightDecay,
+    jn.AnalyticPenalty,
+]
+
+
+def exact(J):
+    return torch.linalg.matrix_norm(J.dense().detach(), 2).mean()
+
+
+def test_warm_start_converges_from_call_to_call():
+    model, x = NETS[1].make()
+    penalty, index = jn.SpectralPenalty(weight=1.0), torch.tensor([7, 2, 5])
+    errors = []
+    for _ in range(60):
+        J = jn.linearize(model, x)
+        value = penalty(J, index=index)
+        value.backward()
+        errors.append(float((1 - value / exact(J)).detach()))
+    assert penalty.u.shape == (8, 10)
+    assert errors[0] > 0.05
+    assert errors[-1] < 1e-4
+    assert all(b <= a + 1e-12 for a, b in pairwise(errors))
+
+
+def test_the_stored_vector_is_the_next_power_step():
+    model, x = NETS[0].make()
+    J, index = jn.linearize(model, x), torch.arange(len(x))
+    penalty = jn.SpectralPenalty(weight=0.3, h="square")
+    value = penalty(J, index=index)
+    before = penalty.u.clone()
+    value.backward()
+    A = J.dense().detach()
+    step = torch.einsum("boi,bpi,bp->bo", A, A, before)
+    torch.testing.assert_close(penalty.u, step / step.norm(dim=1, keepdim=True))
+
+
+def test_without_backward_nothing_is_lost():
+    model, x = NETS[0].make()
+    penalty = jn.SpectralPenalty(iterations=2)
+    with torch.no_grad():
+        J = jn.linearize(model, x)
+        first = penalty(J, index=torch.arange(len(x)))
+        assert penalty(J, index=torch.arange(len(x))) >= first
+
+
+def test_random_start_takes_the_iterations_asked_for():
+    model, x = NETS[1].make()
+    J = jn.linearize(model, x)
+    one, many = (jn.SpectralPenalty(weight=1.0, iterations=n)(J) for n in (1, 100))
+    assert 0.5 * exact(J) < one < 0.99 * exact(J)
+    torch.testing.assert_close(many.detach(), exact(J), rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("kind", PENALTIES)
+def test_state_survives_saving_and_loading(kind):
+    model, x = NETS[0].make()
+    index = torch.arange(len(x))
+    penalty, other = kind(weight=0.1), kind(weight=0.1)
+    penalty(jn.linearize(model, x), index=index).backward()
+    file = io.BytesIO()
+    torch.save(penalty.state_dict(), file)
+    file.seek(0)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    J = jn.linearize(model, x)
+    assert torch.equal(penalty(J, index=index), other(J, index=index))
+    assert torch.equal(copy.deepcopy(penalty)(J, index=index), other(J, index=index))
+
+
+@pytest.mark.parametrize("kind", PENALTIES)
+def test_torchs_random_state_is_left_alone(kind):
+    model, x = NETS[0].make()
+    before = torch.get_rng_state()
+    kind(weight=0.1)(jn.linearize(model, x), index=torch.arange(len(x)))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("kind", PENALTIES)
+@pytest.mark.parametrize("index", [None, torch.arange(3)])
+@pytest.mark.parametrize("engine", ["layerwise", "autograd"])
+def test_a_zero_jacobian_gives_zero_and_no_nan(kind, index, engine):
+    model, x = MLP((5, 6, 4)), torch.randn(3, 5)
+    nn.init.constant_(model[1].bias, -100.0)  # every unit is dead
+    J = jn.linearize(model, x, engine=engine)
+    value = kind(weight=1.0)(J, index=index)
+    value.backward()
+    for parameter in model.parameters():
+        assert parameter.grad is None or torch.isfinite(parameter.grad).all()
+    if kind in (jn.SpectralPenalty, jn.FrobeniusPenalty, jn.AnalyticPenalty):
+        assert value == 0
+        assert all(p.grad is None or not p.grad.any() for p in model.parameters())
+
+
+@pytest.mark.parametrize("kind", PENALTIES)
+@pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
+def test_bad_weights(kind, weight):
+    with pytest.raises(jn.InputError, match="weight="):
+        kind(weight=weight)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: jn.SpectralPenalty(iterations=0), "iterations=0"),
+        (lambda: jn.SpectralPenalty(iterations=1.5), r"iterations=1\.5"),
+        (lambda: jn.SpectralPenalty(h="cube"), "choose one of identity, square, hinge"),
+        (lambda: jn.FrobeniusPenalty(projections=0), "projections=0"),
+        (lambda: jn.SpectralBoundPenalty(iterations=-1), "iterations=-1"),
+        (lambda: jn.SpectralBoundPenalty(convolution="fft"), "choose 'operator' or 'kernel'"),
+    ],
+)
+def test_bad_options(make, message):
+    with pytest.raises(jn.InputError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        (torch.arange(2), "each of the 3 samples"),
+        (torch.arange(3.0), "whole numbers"),
+        (torch.tensor([0, -1, 2]), "positions start at 0"),
+    ],
+)
+def test_bad_index(index, message):
+    model, x = NETS[0].make()
+    with pytest.raises(jn.InputError, match=message):
+        jn.SpectralPenalty()(jn.linearize(model, x), index=index)
+
+
+def test_penalties_that_need_a_module_say_so():
+    J = jn.linearize(lambda x: 2 * x, torch.randn(3, 4))
+    with pytest.raises(jn.InputError, match="WeightDecay needs the parameters"):
+        jn.WeightDecay()(J)
+    with pytest.raises(jn.InputError, match="no linear or convolution layer"):
+        jn.SpectralBoundPenalty()(J)
