@@ -360,6 +360,17 @@ CALLS = [
     _call("matmul", lambda x: x @ FACTOR[:, None] + torch.mv(x, FACTOR)[:, None], (4,)),
     _call("bmm", lambda x: torch.bmm(x, torch.ones(len(x), 4, 2, dtype=x.dtype)), (3, 4)),
     _call("mm", lambda x: torch.mm(x, FACTOR.diag()) + torch.matmul(x, FACTOR.diag()), (4,)),
+    _call("one tensor joined", lambda x: torch.cat([x], 1) + torch.stack([x])[0], (4,)),
+    _call("Tensor.where", lambda x: x.where(x > 0, 0.0) + FACTOR.where(MASK, x), (4,)),
+    _call("where broadcasting", lambda x: torch.where(MASK, x[:, :1], torch.zeros(4).double()), (4,)),
+    _call("where, named", lambda x: torch.where(condition=x > 0, input=x, other=2 * x), (4,)),
+    _call("axis and keepdims", lambda x: x.sum(axis=1) + x.mean(axis=1, keepdims=True)[:, 0], (3, 4)),
+    _call("max along axis", lambda x: x.max(axis=1)[0] + x.amax(axis=1), (3, 4)),
+    _call("named other", lambda x: torch.add(x, other=2 * x).mul(other=FACTOR), (4,)),
+    _call("assigned with a leading axis", lambda x: _assigned_row(x), (4,)),
+    _call("rounded to int", lambda x: x + x.to(torch.int64) + (x > 0).to(x), (4,)),
+    _call("torch.batch_norm", lambda x: _plain_batch_norm(x), (4,)),
+    _call("addmm", lambda x: torch.addmm(FACTOR, x, FACTOR.diag(), alpha=2), (4,)),
     _call("keyword arguments", lambda x: torch.relu(input=x) + torch.mul(input=x, other=FACTOR), (4,)),
     _call("max_pool with indices", lambda x: F.max_pool2d(x, 2, return_indices=True)[0], (2, 4, 4)),
     _call("constants", lambda x: x * x.detach().sign() + torch.ones_like(x) + x.shape[1], (4,)),
@@ -371,6 +382,16 @@ def _assigned(x: Tensor) -> Tensor:
     y[:, 0] = x[:, 1]
     y[:, 2] = 5.0
     return y
+
+
+def _assigned_row(x: Tensor) -> Tensor:
+    y = 3 * x
+    y[:, 0] = x[:, 1][None]
+    return y
+
+
+def _plain_batch_norm(x: Tensor) -> Tensor:
+    return torch.batch_norm(x, FACTOR, FACTOR, FACTOR, FACTOR, False, 0.1, 1e-5, False)
 
 
 CASES = NETS + LAYERS + CALLS

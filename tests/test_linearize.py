@@ -1,9 +1,12 @@
 """What linearize promises beyond right products: errors, fall-back, no side effects."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import jacnorm as jn
 from jacnorm.engines.rules import RULES
@@ -18,7 +21,7 @@ from jacnorm.lab.nets import MLP, LeNet
         (MLP((4, 5, 3)), torch.ones(2, 4, dtype=torch.int64), jn.InputError, "dtype torch.int64"),
         (MLP((4, 5, 3)), torch.ones(2, 4, dtype=torch.bool), jn.InputError, "needs real inputs"),
         (MLP((4, 5, 3)), torch.tensor(1.0), jn.InputError, "first axis is the batch"),
-        (MLP((4, 5, 3)), torch.empty(0, 4), jn.InputError, "must not be empty"),
+        (MLP((4, 5, 3)), torch.empty(0, 4), jn.InputError, "nothing may be empty"),
         (nn.Linear(4, 3), torch.randn(4), jn.InputError, r"output has shape \(3,\) for a batch of 4"),
         (LeNet(), torch.randn(1, 28, 28), jn.ModelError, "pass x.unsqueeze"),
         (lambda x: x.sum(), torch.randn(2, 4), jn.InputError, r"output has shape \(\)"),
@@ -59,9 +62,33 @@ def test_a_parameter_that_is_not_finite_is_named():
     ],
 )
 def test_coupled_samples(model, engine):
-    expected = (jn.CoupledSamplesError, jn.UnsupportedModelError)
-    with pytest.raises(expected if engine == "layerwise" else jn.CoupledSamplesError):
+    with pytest.raises(jn.CoupledSamplesError, match="across the first axis"):
         jn.linearize(model, torch.randn(6, 4), engine=engine)
+
+
+COUPLINGS = {
+    "mean": lambda x: x + x.mean(0),
+    "first sample": lambda x: x + x[0],
+    "causal": lambda x: x.cumsum(0),
+    "swapped pairs": lambda x: x + 0.1 * x[torch.arange(len(x)) ^ 1],
+    "mean in one place": lambda x: torch.cat([x.mean(0, keepdim=True), x[1:]]),
+}
+
+
+@pytest.mark.parametrize("batch", [2, 4, 6, 8, 64])
+@pytest.mark.parametrize("name", COUPLINGS)
+def test_any_two_samples_that_see_each_other_are_found(name, batch):
+    with pytest.raises(jn.CoupledSamplesError, match="across the first axis"):
+        jn.linearize(COUPLINGS[name], torch.randn(batch, 3))
+
+
+def test_a_batch_of_one_proves_nothing():
+    def model(x):
+        return x - x.mean(0)
+
+    jn.linearize(model, torch.randn(1, 3))
+    with pytest.raises(jn.CoupledSamplesError, match="across the first axis"):
+        jn.linearize(model, torch.randn(4, 3))
 
 
 def test_shapes_of_vectors():
@@ -115,15 +142,130 @@ def test_custom_autograd_functions_are_taken_at_their_word(model):
     torch.testing.assert_close(J.vjp(u), expected)
 
 
-def test_a_wrong_rule_is_found_out(monkeypatch):
+@pytest.mark.parametrize(("forward", "backward"), [(3, 3), (3, -1), (-1, 3)])
+def test_a_wrong_rule_is_found_out(monkeypatch, forward, backward):
     """The first time, products are compared with autograd's: a wrong rule costs speed, not truth."""
-    wrong = Rule("linear", lambda x: ((lambda v: 3 * v), (lambda u: 3 * u)))
+    wrong = Rule("linear", lambda x: ((lambda v: forward * v), (lambda u: backward * u)))
     monkeypatch.setitem(RULES, "neg", wrong)
     x = torch.randn(2, 4)
     J = jn.linearize(lambda x: -x, x)
     assert J.engine == "autograd"
     assert "differ from autograd's" in J.reason
     torch.testing.assert_close(J.jvp(x), -x)
+
+
+def test_a_rule_that_fails_is_not_the_users_problem(monkeypatch):
+    broken = Rule("linear", lambda x: ((lambda v: v), (lambda u: u.view(7))))
+    monkeypatch.setitem(RULES, "neg", broken)
+    J = jn.linearize(lambda x: -x, torch.randn(2, 4))
+    assert "a rule failed" in J.reason
+
+
+def _written_through_a_view(x):
+    out = torch.zeros_like(x)
+    out[:, :2].add_(x[:, 2:])
+    return out
+
+
+@pytest.mark.parametrize(
+    "branch",
+    [_written_through_a_view, torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))],
+    ids=["view", "script"],
+)
+def test_a_branch_that_is_not_recorded_counts_even_at_weight_zero(branch):
+    """As in residual branches that start at zero: what is learnt later must not be missed."""
+    scale = nn.Parameter(torch.zeros(()))
+
+    def model(x):
+        return x + scale * branch(x)
+
+    x = torch.randn(3, 4)
+    J = jn.linearize(model, x)
+    assert "not recorded" in J.reason
+    J.vjp(torch.randn(3, 4)).square().sum().backward()
+    assert scale.grad is not None
+    assert scale.grad != 0
+
+
+def test_recomputed_batch_norm_is_refused():
+    net = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    with pytest.raises(jn.UnsupportedModelError, match="activation checkpointing"):
+        jn.linearize(lambda x: checkpoint(net, x, use_reentrant=False), torch.randn(6, 4))
+
+
+@pytest.mark.parametrize("before", [_written_through_a_view, lambda x: torch.fft.irfft(torch.fft.rfft(x), 4)])
+def test_batch_norm_is_held_fixed_behind_anything(before):
+    norm = nn.BatchNorm1d(4)
+    J = jn.linearize(lambda x: norm(before(x)), torch.randn(6, 4))
+    u = torch.zeros(6, 4)
+    u[0] = 1
+    assert not J.vjp(u)[1:].any()
+
+
+def test_half_precision_layer_norm_does_not_overflow():
+    model, x = nn.LayerNorm(64).half(), (1000 * torch.randn(3, 64)).half()
+    torch.testing.assert_close(jn.linearize(model, x).output, model(x), rtol=2e-3, atol=2e-3)
+
+
+def test_random_layers_draw_as_they_would_without_us():
+    for layer in (nn.RReLU(inplace=True), nn.RReLU(), nn.Dropout(0.3), nn.AlphaDropout(0.3)):
+        x = torch.randn(3, 400)
+        for _ in range(2):  # examined, then known
+            torch.manual_seed(5)
+            expected = layer(x.clone())
+            state = torch.get_rng_state()
+            torch.manual_seed(5)
+            torch.testing.assert_close(jn.linearize(layer, x).output, expected)
+            assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_weights_that_changed_are_noticed():
+    model = MLP((4, 5, 3))
+    J = jn.linearize(model, torch.randn(2, 4))
+    with torch.no_grad():
+        model[1].weight += 1
+    with pytest.raises(jn.InputError, match="Linearize again after optimizer"):
+        J.jvp(torch.ones(2, 4))
+
+
+def test_a_freed_graph_is_explained():
+    J = jn.linearize(nn.Sequential(nn.Linear(4, 4), nn.Tanh()), torch.randn(2, 4))
+    J.output.sum().backward()
+    with pytest.raises(jn.UnsupportedModelError, match="linearize again"):
+        J.vjp(torch.ones(2, 4))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda x: x * torch.ones(4, dtype=torch.float64),
+        lambda x: torch.cat([x, torch.ones_like(x, dtype=torch.float64)], 1),
+        lambda x: torch.relu(x).sum(1, dtype=torch.float64),
+        lambda x: torch.maximum(x, torch.zeros(4, dtype=torch.float64)).double(),
+    ],
+)
+def test_mixed_precision(model):
+    x = torch.randn(3, 4)
+    J = jn.linearize(model, x)
+    assert J.engine == "layerwise"
+    assert J.output.dtype == torch.float64
+    expected = jn.linearize(model, x, engine="autograd").dense()
+    torch.testing.assert_close(J.dense(), expected)
+    jn.spectral_norm(J)
+
+
+def test_bfloat16():
+    model, x = MLP((4, 5, 3)), torch.randn(2, 4)
+    expected = jn.spectral_norm(jn.linearize(model, x)).sigma
+    J = jn.linearize(model.bfloat16(), x.bfloat16())
+    torch.testing.assert_close(jn.spectral_norm(J).sigma.float(), expected, rtol=0.03, atol=0)
+
+
+def test_bound_methods_are_known_the_second_time(monkeypatch):
+    model, x = MLP((4, 5, 3)), torch.randn(2, 4)
+    jn.linearize(model.forward, x)
+    monkeypatch.setattr("jacnorm.linearization._record_and_verify", None)
+    assert jn.linearize(model.forward, x).engine == "layerwise"
 
 
 def test_a_tensor_changed_behind_a_view_goes_to_autograd():
@@ -144,21 +286,28 @@ def test_a_new_path_through_the_model_is_noticed():
         smooth = False
 
         def forward(self, x):
+            x = F.dropout(self.norm(x), 0.5)
             return torch.tanh(x) if self.smooth else torch.relu(x)
 
     model, x = Sometimes(), torch.randn(3, 4)
-    assert jn.linearize(model, x).engine == "layerwise"
-    assert jn.linearize(model, x).engine == "layerwise"
-    model.smooth = True
-    J = jn.linearize(model, x)
-    assert J.engine == "autograd"
-    torch.testing.assert_close(J.dense(), torch.diag_embed(1 - torch.tanh(x) ** 2))
+    model.norm = nn.BatchNorm1d(4)
+    plain = copy.deepcopy(model)
+    for smooth in (False, False, True):
+        model.smooth = plain.smooth = smooth
+        torch.manual_seed(3)
+        J = jn.linearize(model, x)
+        assert J.engine == ("autograd" if smooth else "layerwise")
+        state = torch.get_rng_state()
+        torch.manual_seed(3)
+        torch.testing.assert_close(J.output, plain(x))
+        assert torch.equal(torch.get_rng_state(), state)
+    torch.testing.assert_close(model.state_dict(), plain.state_dict())
 
 
 def test_known_models_skip_the_check(monkeypatch):
     model, x = MLP((4, 5, 3)), torch.randn(2, 4)
     jn.linearize(model, x)
-    monkeypatch.setattr("jacnorm.linearization._examining", None)
+    monkeypatch.setattr("jacnorm.linearization._record_and_verify", None)
     assert jn.linearize(model, x).engine == "layerwise"
 
 

@@ -19,17 +19,17 @@ def check_input(x: object) -> None:
             f"x has dtype {x.dtype}: a Jacobian needs real inputs. Convert images with x.float(); for "
             "tokens, linearize the part of the model after the embedding."
         )
-    if x.dim() == 0 or len(x) == 0:
+    if x.dim() == 0 or x.numel() == 0:
         raise InputError(
-            f"x has shape {tuple(x.shape)}: the first axis is the batch and must not be empty. "
+            f"x has shape {tuple(x.shape)}: the first axis is the batch, and nothing may be empty. "
             "For a single sample pass x.unsqueeze(0)."
         )
 
 
-def run(model: Callable[[Tensor], Any], x: Tensor) -> Tensor:
-    """model(x), checked."""
+def run(model: Callable[[Tensor], Any], x: Tensor) -> Any:
+    """model(x), with an error of its own told apart from ours."""
     try:
-        output = model(x)
+        return model(x)
     except (torch.OutOfMemoryError, JacnormError):
         raise
     except (RuntimeError, ValueError) as error:
@@ -37,19 +37,17 @@ def run(model: Callable[[Tensor], Any], x: Tensor) -> Tensor:
             f"The model failed on x of shape {tuple(x.shape)}, dtype {x.dtype}: {error}. "
             "The first axis of x is the batch; for a single sample pass x.unsqueeze(0)."
         ) from error
-    check_output(output, x, model)
-    return output
 
 
 def check_output(output: object, x: Tensor, model: object) -> None:
     if not isinstance(output, Tensor):
         raise InputError(
-            f"The model returned {type(output).__name__}, not a tensor. Choose one of its outputs: "
-            "linearize(lambda x: model(x).logits, x), or model(x)[0]."
+            f"The model returned {type(output).__name__}, not a tensor. Choose one of its outputs with a "
+            "function that you define once, outside the loop: def logits(x): return model(x).logits"
         )
     if not output.is_floating_point():
         raise InputError(f"The model's output has dtype {output.dtype}; it must be real numbers.")
-    if output.dim() == 0 or len(output) != len(x):
+    if output.dim() == 0 or len(output) != len(x) or output.numel() == 0:
         raise InputError(
             f"The output has shape {tuple(output.shape)} for a batch of {len(x)}: its first axis must "
             "be the batch, one output for each sample. For a single sample pass x.unsqueeze(0)."
@@ -58,7 +56,10 @@ def check_output(output: object, x: Tensor, model: object) -> None:
         raise NonFiniteError(f"The model's output has NaN or inf: {_culprit(x, model)}")
 
 
-def check_shape(name: str, vector: Tensor, shape: torch.Size, of: str) -> None:
+def check_vector(name: str, vector: object, shape: torch.Size, of: str) -> None:
+    if not isinstance(vector, Tensor) or not vector.is_floating_point():
+        kind = vector.dtype if isinstance(vector, Tensor) else type(vector).__name__
+        raise InputError(f"{name} must be a tensor of real numbers, found {kind}.")
     if vector.shape != shape:
         raise InputError(
             f"{name} has shape {tuple(vector.shape)}; it must have the shape of {of}, {tuple(shape)}."
@@ -67,7 +68,9 @@ def check_shape(name: str, vector: Tensor, shape: torch.Size, of: str) -> None:
 
 def check_positive(name: str, value: float) -> None:
     if not value > 0 or value == float("inf"):
-        raise InputError(f"{name}={value!r}: it must be a positive, finite number.")
+        raise InputError(
+            f"{name}={value!r}: it must be a positive, finite number (to do without, leave it out)."
+        )
 
 
 def check_count(name: str, value: int) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from .checks import check_input, check_shape, run
+from .checks import check_input, check_output, check_vector, run
 from .engines.autograd import Graph
 from .engines.batchnorm import Gate
 from .engines.recorder import Recorder, WeightedLayer
@@ -28,7 +28,8 @@ class Linearization:
     """The Jacobian J of `model` at each sample of `x`: J v, Jᵀ u, and `output`, which is model(x).
 
     Products are per sample and differentiable with respect to the model's parameters. `engine` says what
-    computes them and `reason` why it is not the layerwise engine (None if it is).
+    computes them and `reason` why it is not the layerwise engine (None if it is). `layers` are the linear
+    and convolution layers that were called, as operators; `tape` is the recorded network, if there is one.
     """
 
     def __init__(
@@ -41,23 +42,38 @@ class Linearization:
         reason: str | None,
     ):
         self.model, self.output, self.layers, self.reason = model, output, layers, reason
-        self.engine: Literal["layerwise", "autograd"]
-        self.engine = "layerwise" if isinstance(products, Tape) else "autograd"
         self.input_shape, self.output_shape = x.shape, output.shape
         self.dtype, self.device = x.dtype, x.device
-        self.tape = products if isinstance(products, Tape) else None
         self._products = products
+        self._versions = [layer.weight._version for layer in layers]
+
+    @property
+    def tape(self) -> Tape | None:
+        return self._products if isinstance(self._products, Tape) else None
+
+    @property
+    def engine(self) -> Literal["layerwise", "autograd"]:
+        return "autograd" if self.tape is None else "layerwise"
 
     def jvp(self, v: Tensor) -> Tensor:
         """J v for v shaped like x: the paper's forward mode."""
-        check_shape("v", v, self.input_shape, "the input")
-        return _outside_inference_mode(self._products.jvp, v)
+        check_vector("v", v, self.input_shape, "the input")
+        self._check_unchanged()
+        return _outside_inference_mode(self._products.jvp, v.to(self.dtype))
 
     def vjp(self, u: Tensor) -> Tensor:
         """Jᵀ u for u shaped like the output: the paper's backward mode."""
-        check_shape("u", u, self.output_shape, "the output")
-        result = _outside_inference_mode(self._products.vjp, u)
-        return u.new_zeros(self.input_shape) if result is None else result
+        check_vector("u", u, self.output_shape, "the output")
+        self._check_unchanged()
+        result = _outside_inference_mode(self._products.vjp, u.to(self.output.dtype))
+        return u.new_zeros(self.input_shape, dtype=self.dtype) if result is None else result
+
+    def _check_unchanged(self) -> None:
+        if any(n != layer.weight._version for n, layer in zip(self._versions, self.layers, strict=True)):
+            raise InputError(
+                "The model's weights have changed since linearize(); its masks belong to the old ones. "
+                "Linearize again after optimizer.step()."
+            )
 
     def dense(self) -> Tensor:
         """All of J, shape (B, n_out, n_in): one product for each output, or input if they are fewer."""
@@ -100,12 +116,15 @@ def linearize(
         raise InputError(f"engine={engine!r}: choose 'auto', 'layerwise' or 'autograd'.")
     if batch_norm not in ("fixed", "flowing"):
         raise InputError(f"batch_norm={batch_norm!r}: choose 'fixed' or 'flowing'.")
-    known = verdict(model)
+    known = verdict(model, x)
     wants_gradients = torch.is_grad_enabled()
     with torch.inference_mode(False), torch.enable_grad():
         x = x.clone() if x.is_inference() else x
-        J = _replaying(model, x, batch_norm) if engine != "autograd" and known.layerwise else None
-        J = J or _examining(model, x, engine, batch_norm, known)
+        J = None
+        if engine != "autograd" and known.layerwise and (known.independent or len(x) == 1):
+            J = _record(model, x, batch_norm)
+        if J is None:
+            J = _record_and_verify(model, x, engine, batch_norm, known)
     J.output = J.output if wants_gradients else J.output.detach()
     return J
 
@@ -113,38 +132,40 @@ def linearize(
 # ---- Running the model ------------------------------------------------------------------------------
 
 
-def _replaying(model: Any, x: Tensor, batch_norm: BatchNorm) -> Linearization | None:
+def _record(model: Any, x: Tensor, batch_norm: BatchNorm) -> Linearization | None:
     """A model that had a rule for every call: record them and nothing else. None if it has changed."""
     inside = x.clone()  # so that the model may write into its input
     recorder = Recorder(inside, flowing=batch_norm == "flowing", gate=None)
     try:
         with recorder:
             output = run(model, inside)
+        check_output(output, x, model)
         return Linearization(recorder.tape(output), model, x, output, recorder.layers, None)
     except NoRule:
+        recorder.roll_back()
         return None
 
 
-def _examining(model: Any, x: Tensor, engine: Engine, batch_norm: BatchNorm, known: Verdict) -> Linearization:
-    """Record the calls and autograd's graph in one run, so that either engine can serve.
-
-    The first time a model comes by, both are compared, and samples are checked to be independent.
-    """
+def _record_and_verify(
+    model: Any, x: Tensor, engine: Engine, batch_norm: BatchNorm, known: Verdict
+) -> Linearization:
+    """Record the calls and autograd's graph in one run, so that either engine can serve."""
     gate = Gate()
     leaf = x if x.requires_grad else x.detach().requires_grad_()
     inside = leaf.clone()
-    recorder = Recorder(inside, flowing=batch_norm == "flowing", gate=gate)
+    reason = {"auto": known.reason, "layerwise": None, "autograd": "asked for"}[engine]
+    recorder = Recorder(inside, flowing=batch_norm == "flowing", gate=gate, reason=reason)
     with recorder, sdpa_kernel(SDPBackend.MATH):
         output = run(model, inside)
+    check_output(output, x, model)
     graph = Graph(leaf, output, gate)
-    tape, reason = (None, "asked for") if engine == "autograd" else _tape(recorder, output)
     if not known.independent:
-        check_independent(graph, output)
-        known.independent = True
+        known.independent = check_independent(graph, output)
+    tape, reason = _tape(recorder, output)
     if tape is not None:
-        reason = disagreement(tape, graph, output)
+        reason = disagreement(tape, graph, output, x)
     if engine != "autograd":
-        known.layerwise = reason is None
+        known.layerwise, known.reason = reason is None, reason
     if reason is not None and engine == "layerwise":
         raise UnsupportedModelError(
             f"The layerwise engine cannot take this model: {reason}. Use engine='auto' or engine='autograd'."

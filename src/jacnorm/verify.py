@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,55 +19,78 @@ from .errors import CoupledSamplesError
 class Verdict:
     independent: bool = False  # samples do not see each other
     layerwise: bool = False  # every call has a rule, and the products are autograd's
+    reason: str | None = None  # why not, where that is known
 
 
-_verdicts: weakref.WeakKeyDictionary[Any, dict[bool, Verdict]] = weakref.WeakKeyDictionary()
+_verdicts: weakref.WeakKeyDictionary[Any, dict[Any, Verdict]] = weakref.WeakKeyDictionary()
 
 
-def verdict(model: Any) -> Verdict:
-    """What earlier runs of this model have shown, in training and evaluation apart."""
-    mode = getattr(model, "training", False)
+def verdict(model: Any, x: Tensor) -> Verdict:
+    """What earlier runs of this model have shown, in this mode and on inputs of this shape."""
+    # A bound method is a new object each time it is looked up; its instance is not.
+    owner, what = getattr(model, "__self__", model), getattr(model, "__func__", None)
+    key = (what, getattr(owner, "training", None), x.shape[1:], x.dtype)
     try:
-        return _verdicts.setdefault(model, {}).setdefault(mode, Verdict())
+        return _verdicts.setdefault(owner, {}).setdefault(key, Verdict())
     except TypeError:  # cannot be hashed or weakly referenced: looked at each time
         return Verdict()
 
 
-def check_independent(graph: Graph, output: Tensor) -> None:
-    """Pull cotangents of a random half of the samples back: the other half must get nothing."""
-    count = len(output)
-    if count == 1:
-        return
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
-    chosen = (order < (count + 1) // 2).to(output.device)
-    with torch.no_grad():
-        mask = chosen.view(-1, *[1] * (output.dim() - 1))
-        pulled = graph.vjp(_probe(output) * mask)
-    if pulled is None:
-        return
-    size = pulled.abs().flatten(1).amax(1) if pulled.dim() > 1 else pulled.abs()
-    if size[~chosen].max() > 1e3 * torch.finfo(pulled.dtype).eps * size[chosen].max():
-        raise CoupledSamplesError(
-            "The output of one sample depends on the input of another, so there is no Jacobian per "
-            "sample. (Batch norm in training mode is taken care of.) Look for an operation across the "
-            "first axis: a mean, softmax or norm over the batch, a reshape that loses the batch axis."
-        )
+def check_independent(graph: Graph, output: Tensor) -> bool:
+    """Whether samples were seen to be independent; False where there is only one to look at.
+
+    Cotangents of some samples are pulled back, and the others must get nothing. The groups split the
+    batch by each binary digit of the position, so that any two samples are apart in one of them.
+    """
+    for chosen in _groups(len(output), output.device):
+        with torch.no_grad():
+            pulled = graph.vjp(_probe(output) * chosen.view(-1, *[1] * (output.dim() - 1)))
+        if pulled is None:
+            continue
+        size = pulled.abs().reshape(len(pulled), -1).amax(1)
+        if size[~chosen].max() > 1e3 * torch.finfo(pulled.dtype).eps * size[chosen].max():
+            raise CoupledSamplesError(
+                "The output of one sample depends on the input of another, so there is no Jacobian per "
+                "sample. Look for an operation across the first axis: a mean, softmax or norm over the "
+                "batch, a reshape that loses the batch axis. (Batch norm in training mode is taken care "
+                "of, unless it is hidden in a compiled or scripted module: put that into eval mode.)"
+            )
+    return len(output) > 1
 
 
-def disagreement(tape: Tape, graph: Graph, output: Tensor) -> str | None:
-    """Why the layerwise products cannot be trusted, or None if Jᵀu is autograd's for a random u."""
+def disagreement(tape: Tape, graph: Graph, output: Tensor, x: Tensor) -> str | None:
+    """Why the layerwise products cannot be trusted, or None.
+
+    Jᵀu must be autograd's for a random u, and J v the transpose of that for a random v.
+    """
+    u, v = _probe(output), _probe(x)
     with torch.no_grad():
-        u = _probe(output)
-        ours, theirs = tape.vjp(u), graph.vjp(u)
+        try:
+            ours, forward, theirs = tape.vjp(u), tape.jvp(v), graph.vjp(u)
+        except (RuntimeError, IndexError, TypeError) as error:
+            return f"a rule failed (please report this model): {error}"
     if ours is None or theirs is None:
         return None if ours is theirs else "the recorded calls do not link input and output"
-    error = (ours - theirs).norm() / theirs.norm().clamp_min(torch.finfo(theirs.dtype).tiny)
-    if error <= torch.finfo(theirs.dtype).eps ** 0.5:
+    if forward.shape != output.shape or ours.shape != x.shape:
+        return "a rule gave a wrong shape (please report this model)"
+    distance = max(_relative(ours, theirs), _relative((forward * u).sum(), (theirs * v).sum()))
+    if distance <= 4 * torch.finfo(theirs.dtype).eps ** 0.5:
         return None
-    return f"its products differ from autograd's by {error:.1e} (please report this model)"
+    return f"its products differ from autograd's by {distance:.1e} (please report this model)"
 
 
-def _probe(output: Tensor) -> Tensor:
+def _groups(count: int, device: torch.device) -> Iterator[Tensor]:
+    positions = torch.arange(count, device=device)
+    for digit in range((count - 1).bit_length()):
+        group = (positions >> digit) % 2 == 0
+        yield group
+        yield ~group
+
+
+def _probe(like: Tensor) -> Tensor:
     generator = torch.Generator().manual_seed(1)
-    u = torch.randn(output.shape, generator=generator, dtype=torch.float64)
-    return u.to(output)
+    return torch.randn(like.shape, generator=generator, dtype=torch.float64).to(like)
+
+
+def _relative(a: Tensor, b: Tensor) -> float:
+    return float((a - b).norm() / b.norm().clamp_min(torch.finfo(b.dtype).tiny))

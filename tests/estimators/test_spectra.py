@@ -70,6 +70,37 @@ def test_one_samples_estimate_does_not_depend_on_the_others(estimator):
     torch.testing.assert_close(together.u[1:2], alone.u, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("n", [64, 1024])
+def test_one_large_value_among_many_equal_ones(n, seed):
+    """A start that hardly sees the top vector looks converged at once, at the wrong value."""
+    u = torch.randn(n, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    u /= u.norm()
+    e = jn.spectral_norm(torch.eye(n, dtype=torch.float64) + 0.05 * torch.outer(u, u))
+    torch.testing.assert_close(e.sigma, torch.tensor([1.05]).double(), rtol=1e-3, atol=0)
+    assert e.converged.all()
+
+
+@pytest.mark.parametrize("size", [3, 40])
+@pytest.mark.parametrize("scale", [1e-25, 1e20, 1e30])
+def test_any_magnitude(size, scale):
+    A = scale * torch.eye(size)
+    e = jn.spectral_norm(A)
+    torch.testing.assert_close(e.sigma / scale, torch.ones(1))
+    assert e.converged.all()
+    torch.testing.assert_close(jn.singular_values(A, k=1)[0] / scale, torch.ones(1))
+
+
+def test_nan_is_named():
+    with pytest.raises(jn.NonFiniteError, match="NaN or inf"):
+        jn.spectral_norm(torch.full((2, 3, 3), float("nan")))
+
+
+def test_values_that_did_not_converge_are_announced():
+    with pytest.warns(UserWarning, match="has not converged"):
+        jn.singular_values(torch.randn(1, 200, 200), k=2, max_iterations=2)
+
+
 def test_lanczos_needs_far_fewer_rounds_than_power_iteration():
     A = with_spectrum([1.0, 0.95, 0.9, *torch.linspace(0.8, 0, 30).tolist()], 40, 50)
     assert lanczos(A, tol=1e-6).iterations < 40 < power_iteration(A, tol=1e-6, max_iterations=1000).iterations
@@ -138,7 +169,7 @@ def test_tolerance_holds_for_every_one_of_1000_real_images():
     assert ((e.sigma - exact).abs() / exact).max() <= 1e-3
 
 
-@pytest.mark.parametrize("estimator", [power_iteration, lanczos])
+@pytest.mark.parametrize("estimator", [power_iteration, lanczos, jn.spectral_norm, jn.singular_values])
 @pytest.mark.parametrize(("option", "value"), [("tol", 0.0), ("tol", -1.0), ("max_iterations", 0)])
 def test_bad_options(estimator, option, value):
     with pytest.raises(jn.InputError, match=option):

@@ -103,6 +103,20 @@ def test_forward_mode_is_differentiable_too(case):
     assert_gradients(model, expected)
 
 
+@pytest.mark.parametrize("case", [c for c in CASES if c.twice], ids=str)
+def test_both_engines_give_a_weight_before_the_model_the_same_gradient(case):
+    """So that every Fᵀ is differentiated, of layers without parameters and in training mode too."""
+    gradients = []
+    for engine in ("auto", "autograd"):
+        model, x = case.make()
+        scale = torch.linspace(0.5, 1.5, x[0].numel(), dtype=x.dtype).view(x[0].shape).requires_grad_()
+        J = jn.linearize(lambda x, model=model, scale=scale: model(scale * x), x, engine=engine)
+        assert J.engine == case.engine or engine == "autograd", J.reason
+        u = torch.linspace(-1, 1, J.output.numel(), dtype=x.dtype).view(J.output.shape)
+        gradients.append(torch.autograd.grad(J.vjp(u).square().sum(), scale)[0])
+    torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-8 * float(gradients[1].abs().max()))
+
+
 @pytest.mark.parametrize("h", ["identity", "square", "hinge"])
 def test_shapes_of_h(h):
     shapes = {"identity": lambda s: s, "square": torch.square, "hinge": lambda s: torch.relu(s - 0.1)}

@@ -14,14 +14,13 @@ from .batchnorm import Gate
 
 
 class Graph:
+    """The recorded graph from x to output, with batch norm's statistics gated."""
+
     def __init__(self, x: Tensor, output: Tensor, gate: Gate):
         self._x, self._output, self._gate = x, output, gate
-        self._flipped: tuple[Tensor, Tensor] | None = None
+        self._flipped: tuple[Tensor, Tensor | None] | None = None
 
     def vjp(self, u: Tensor) -> Tensor | None:
-        with torch.enable_grad():
-            if u.requires_grad:
-                u = u.view_as(u)
         return self._pull(u, create_graph=torch.is_grad_enabled())
 
     def jvp(self, v: Tensor) -> Tensor:
@@ -36,8 +35,8 @@ class Graph:
             with torch.enable_grad():
                 u = torch.zeros_like(self._output).requires_grad_()
                 pulled = self._pull(u, create_graph=True)
-            self._flipped = u, pulled  # type: ignore[assignment]
-        return self._flipped  # type: ignore[return-value]
+            self._flipped = u, pulled
+        return self._flipped
 
     def _pull(self, u: Tensor, create_graph: bool) -> Tensor | None:
         if not self._output.requires_grad:
@@ -53,9 +52,12 @@ def _gradient(y: Tensor, x: Tensor, u: Tensor, create_graph: bool) -> tuple[Tens
             y, x, u, create_graph=create_graph, retain_graph=True, allow_unused=True
         )
     except RuntimeError as error:
-        if "derivative" not in str(error) and "implement" not in str(error):
-            raise
+        if "second time" in str(error):
+            raise UnsupportedModelError(
+                "The graph of this linearization was freed by backward(). Take all products before, call "
+                "backward(retain_graph=True), or linearize again."
+            ) from error
         raise UnsupportedModelError(
-            f"PyTorch cannot differentiate this model twice: {error}. Replace the layer it names by one "
-            "with a second derivative, or measure with vjp alone (singular_values, frobenius_norm)."
+            f"PyTorch cannot take this derivative of the model: {error}. J v, and the gradient of Jᵀu, need "
+            "second derivatives: replace the layer that the message names by one that has them."
         ) from error

@@ -5,7 +5,8 @@ For the Jacobian, the batch's mean and variance are constants: batch norm is the
 
 `flowing` says whether the penalty's gradient may reach the weights through that variance. The paper's
 "fixed" reads as no. With yes the penalty is invariant to the scale of the weights before the norm, as the
-network itself is.
+network itself is. (After a smooth activation its slope depends on the statistics too. That gradient passes
+in both conventions: it cannot be told apart from the loss's.)
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from ..errors import UnsupportedModelError
 
 aten = torch.ops.aten
 
@@ -46,7 +49,7 @@ def batch_norm(
     flowing: bool = False,
     gate: Gate | None = None,
 ) -> Any:
-    """(y, F, Fᵀ) as in a piecewise rule. With a gate, y can serve the autograd engine too."""
+    """y, and F, which is its own transpose. With a gate, y can serve the autograd engine too."""
     if not training or x.numel() <= x.shape[1]:  # the second raises the framework's own error
         y = F.batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps)
         assert running_var is not None
@@ -56,6 +59,7 @@ def batch_norm(
             x, weight, bias, running_mean, running_var, True, momentum, eps
         )
     else:
+        _refuse_recomputation()
         y, inverse_std = _GatedBatchNorm.apply(
             x, weight, bias, running_mean, running_var, momentum, eps, flowing, gate
         )
@@ -66,7 +70,7 @@ def batch_norm(
         factor = inverse_std if weight is None else weight * inverse_std
         return v * per_channel(factor, v.dim())
 
-    return y, scale, scale
+    return y, scale
 
 
 class _GatedBatchNorm(torch.autograd.Function):
@@ -94,6 +98,16 @@ class _GatedBatchNorm(torch.autograd.Function):
             grad, x, weight, None, None, mean, inverse_std, True, ctx.eps, wanted
         )
         return *(g if want else None for g, want in zip(gradients, wanted, strict=True)), *nothing
+
+
+def _refuse_recomputation() -> None:
+    """Checkpointing runs the layer a second time, where nobody gates it, and mixes up what was saved."""
+    hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+    if hooks is not None and hooks(False) is not None:
+        raise UnsupportedModelError(
+            "Batch norm in training mode is called under saved-tensor hooks (activation checkpointing). "
+            "Keep batch norm out of the checkpointed part, or put it into evaluation mode."
+        )
 
 
 def per_channel(factor: Tensor, dims: int) -> Tensor:

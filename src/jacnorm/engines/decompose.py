@@ -21,7 +21,7 @@ def layer_norm(
     *_: bool,
 ) -> Tensor:
     y = _standardized(x, list(range(-len(normalized_shape), 0)), eps)
-    return _affine(y, weight, bias)
+    return _affine(y, weight, bias).to(x.dtype)
 
 
 def group_norm(
@@ -33,7 +33,7 @@ def group_norm(
     *_: bool,
 ) -> Tensor:
     y = _standardized(x.reshape(len(x), num_groups, -1), [2], eps).reshape(x.shape)
-    return _affine(y, *(_per_channel(p, x) for p in (weight, bias)))
+    return _affine(y, *(_per_channel(p, x) for p in (weight, bias))).to(x.dtype)
 
 
 def instance_norm(
@@ -54,6 +54,7 @@ def instance_norm(
 
 
 def _standardized(x: Tensor, over: list[int], eps: float) -> Tensor:
+    x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x  # as the fused kernels do
     centred = x - x.mean(over, keepdim=True)
     return centred * torch.rsqrt(centred.square().mean(over, keepdim=True) + eps)
 

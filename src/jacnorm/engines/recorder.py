@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from .batchnorm import Gate, batch_norm
+from .calls import canonical_name, one_way
 from .decompose import ELEMENTARY
 from .rules import RULES, NoRule, Rule
 from .rules.table import LIST
@@ -20,33 +22,17 @@ from .tape import Slot, Step, Tape
 # Calls whose result carries no derivative, although it is made of floats.
 CONSTANT = frozenset(
     [
-        "detach",
-        "sign",
-        "floor",
-        "ceil",
-        "round",
-        "trunc",
-        "zeros_like",
-        "ones_like",
-        "full_like",
-        "empty_like",
-        "rand_like",
-        "randn_like",
-        "new_zeros",
-        "new_ones",
-        "new_full",
-        "new_empty",
-        "new_tensor",
-        "heaviside",
-        "sgn",
+        *("detach", "get data", "sign", "sgn", "heaviside", "floor", "ceil", "round", "trunc"),
+        *("zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like"),
+        *("new_zeros", "new_ones", "new_full", "new_empty", "new_tensor"),
     ]
-) | {"get data"}
+)
 HARMLESS = (int, float, bool, str, torch.Size, torch.dtype, torch.device, torch.layout, type(None))
 
 
 @dataclass(frozen=True, slots=True)
 class WeightedLayer:
-    """One use of a weight: W of eq. (4) as an operator on the input it really had."""
+    """One use of a weight: the paper's W^l, as an operator on the input it really had."""
 
     name: str
     weight: Tensor
@@ -58,19 +44,23 @@ class WeightedLayer:
 class Recorder(TorchFunctionMode):
     """Follows every tensor that depends on x.
 
-    Without a gate, the first call that has no rule ends the run with `NoRule`. With a gate, the run goes
-    on, `reason` keeps why, and what autograd recorded serves instead (see `engines/autograd.py`).
+    Without a gate, the first call that has no rule ends the run with `NoRule`; `roll_back` then undoes what
+    the run has changed. With a gate, the run goes on, `reason` keeps why, and autograd's graph serves
+    instead (see `engines/autograd.py`).
     """
 
-    def __init__(self, x: Tensor, *, flowing: bool, gate: Gate | None):
+    def __init__(self, x: Tensor, *, flowing: bool, gate: Gate | None, reason: str | None = None):
         super().__init__()
-        self.reason: str | None = None
+        self.reason = reason
         self.layers: list[WeightedLayer] = []
         self._steps: list[Step] = []
         self._flowing, self._gate = flowing, gate
         self._slots: dict[int, tuple[weakref.ref[Tensor], int, Slot]] = {}
-        self._count = 0
+        self._dtypes: list[torch.dtype] = []  # of each slot
         self._source = self._register(x)
+        self._ancestry = _Ancestry(x)
+        self._undo: list[tuple[Tensor, Tensor]] = []
+        self._rng = torch.random.get_rng_state() if gate is None else None
 
     def tape(self, output: Tensor) -> Tape:
         target = self._slot(output)
@@ -79,30 +69,24 @@ class Recorder(TorchFunctionMode):
         return Tape(self._steps, self._source, target)
 
     def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         try:
-            if not any(self._slot(t) is not None for t in _tensors((args, kwargs))):
-                return func(*args, **kwargs)
-            args, kwargs = _input_first(args, kwargs)
-            return self._call(func, args, kwargs)
+            if self._depends(args) or (kwargs and self._depends(kwargs)):
+                return self._call(func, *one_way(args, kwargs))
+            return self._call_on_others(func, args, kwargs)
         except NoRule as no:
-            if self._gate is None:
-                raise
-            self.reason = self.reason or str(no)
+            self._give_up(str(no))
             return self._follow(func(*args, **kwargs))
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call on something that depends on x."""
         name, in_place = canonical_name(func, args)
         if name == "batch_norm":
             return self._batch_norm(func, args, kwargs)
         rule = RULES.get(name)
-        if rule is None:
+        if rule is None or (self.reason is not None and not rule.weighted):
             return self._unruled(name, func, args, kwargs)
         if not torch.is_grad_enabled():
             raise NoRule(f"{name} is called under no_grad or inside a custom autograd function")
@@ -116,7 +100,7 @@ class Recorder(TorchFunctionMode):
 
     # One method a kind of rule. -------------------------------------------------------------------
 
-    def _linear(self, rule: Rule, name: str, func: Any, args: Any, kwargs: Any, _: bool) -> Any:
+    def _linear(self, rule: Rule, name: str, func: Any, args: Any, kwargs: Any, in_place: bool) -> Any:
         sources = self._sources(rule, name, args, kwargs)
         if rule.like and sources == (None,):  # only the shape comes from the input
             return func(*args, **kwargs)
@@ -125,8 +109,7 @@ class Recorder(TorchFunctionMode):
         if rule.weighted:
             x, weight = args[0], args[1] if len(args) > 1 else kwargs["weight"]
             self.layers.append(WeightedLayer(name, weight, x.shape[1:], forward, backward))
-        changed = args[0] if name == "__setitem__" else y
-        self._step(name, sources, changed, forward, backward)
+        self._step(name, sources, args[0] if in_place else y, forward, backward, rule.data == 1)
         return y
 
     def _piecewise(self, rule: Rule, name: str, func: Any, args: Any, kwargs: Any, in_place: bool) -> Any:
@@ -138,21 +121,22 @@ class Recorder(TorchFunctionMode):
         else:  # what must be recorded is read off a copy before it is overwritten
             _, forward, backward = rule.apply(args[0].clone(), *args[1:], **kwargs)
             y = func(*args, **kwargs)
-        self._step(name, sources, y if isinstance(y, Tensor) else y[0], forward, backward)
+        first = y if isinstance(y, Tensor) else y[0]
+        self._step(name, sources, first, forward, backward, rule.data == 1)
         return y
 
-    def _multilinear(self, rule: Rule, name: str, func: Any, args: Any, kwargs: Any, _: bool) -> Any:
-        args = (*args, *(kwargs.pop(k) for k in ("other", "mat2", "vec") if k in kwargs))
-        positions = [i for i, a in enumerate(args) if isinstance(a, Tensor) and self._slot(a) is not None]
-        if len(positions) != 1:
-            raise NoRule(f"{name} multiplies two things that both depend on the input")
-        forward, backward = rule.apply(positions[0], *args, **kwargs)
-        sources = (self._slot(args[positions[0]]),)
+    def _multilinear(self, rule: Rule, name: str, func: Any, args: Any, kwargs: Any, in_place: bool) -> Any:
+        followed = [i for i, a in enumerate(args) if self._depends(a)]
+        if len(followed) != 1 or self._depends(kwargs):
+            raise NoRule(f"{name} multiplies things that both depend on the input")
+        position = followed[0]
+        forward, backward = rule.apply(position, *args, **kwargs)
+        sources = (self._slot(args[position]),)
         y = func(*args, **kwargs)
         self._step(name, sources, y, forward, backward)
         return y
 
-    def _splitting(self, rule: Rule, name: str, func: Any, args: Any, kwargs: Any, _: bool) -> Any:
+    def _splitting(self, rule: Rule, name: str, func: Any, args: Any, kwargs: Any, in_place: bool) -> Any:
         sources = self._sources(rule, name, args, kwargs)
         parts = func(*args, **kwargs)
         for part, (forward, backward) in zip(parts, rule.apply(parts, *args, **kwargs), strict=True):
@@ -160,61 +144,102 @@ class Recorder(TorchFunctionMode):
         return parts
 
     def _batch_norm(self, func: Any, args: Any, kwargs: Any) -> Any:
-        if func is torch.batch_norm:
-            raise NoRule("torch.batch_norm is called directly; use torch.nn.functional.batch_norm")
+        if func is torch.batch_norm:  # (x, weight, bias, mean, var, training, momentum, eps, cudnn)
+            x, weight, bias, mean, var, *rest = args
+            args = (x, mean, var, weight, bias, *rest[:3])
         slot = self._slot(args[0])
-        if slot is None:
-            raise NoRule("batch norm with parameters that depend on the input")
-        y, forward, backward = batch_norm(*args, **kwargs, flowing=self._flowing, gate=self._gate)
-        self._step("batch_norm", (slot,), y, forward, backward)
+        if self._gate is None:
+            self._undo += [(t, t.clone()) for t in args[1:3] if isinstance(t, Tensor)]
+        y, scale = batch_norm(*args, **kwargs, flowing=self._flowing, gate=self._gate)
+        if slot is not None:
+            self._step("batch_norm", (slot,), y, scale, scale)
         return y
 
     def _unruled(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
         y = ELEMENTARY.get(name, func)(*args, **kwargs)
         if name in CONSTANT or _carries_no_derivative(y):
             return y
-        if self._gate is None:
-            raise NoRule(f"{name} has no piecewise linear rule")
-        self.reason = self.reason or f"{name} has no piecewise linear rule"
+        self._give_up(f"{name} has no piecewise linear rule")
         return self._follow(y)
+
+    def _call_on_others(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """A call on parameters and constants, or on what depends on x by a way that was not seen."""
+        if self._gate is None:
+            if args and isinstance(args[0], Tensor) and canonical_name(func, args)[1]:
+                self._undo.append((args[0], args[0].clone()))
+        elif func is F.batch_norm or func is torch.batch_norm:
+            return self._batch_norm(func, args, kwargs)
+        elif self.reason is None and any(self._ancestry.has(t) for t in _tensors((args, kwargs))):
+            raise NoRule("something depends on the input by a way that was not recorded")
+        return func(*args, **kwargs)
 
     # Book-keeping. --------------------------------------------------------------------------------
 
-    def _sources(self, rule: Rule, name: str, args: Any, kwargs: Any) -> tuple[Slot | None, ...]:
-        data = list(args[0]) if rule.data == LIST else list(args[: rule.data])
-        rest = (args[1:] if rule.data == LIST else args[rule.data :], kwargs)
-        if not rule.like and any(self._slot(t) is not None for t in _tensors(rest)):
-            raise NoRule(f"a parameter of {name} depends on the input")
-        missing = max(0, rule.data - len(data))
-        slots = (self._slot(a) if isinstance(a, Tensor) else None for a in data)
-        return *slots, *[None] * missing
+    def roll_back(self) -> None:
+        """Undo what a run that was given up has changed: buffers, and the random state."""
+        with torch.no_grad():
+            for tensor, before in reversed(self._undo):
+                tensor.copy_(before)
+        if self._rng is not None:
+            torch.random.set_rng_state(self._rng)
 
-    def _step(self, name: str, sources: Any, y: Any, forward: Any, backward: Any) -> None:
-        if not isinstance(y, Tensor) or _same(sources, self._slots.get(id(y)), y):
+    def _give_up(self, reason: str) -> None:
+        if self._gate is None:
+            raise NoRule(reason)
+        self.reason = self.reason or reason
+
+    def _sources(self, rule: Rule, name: str, args: Any, kwargs: Any) -> tuple[Slot | None, ...]:
+        data = args[0] if rule.data == LIST else args[: rule.data]
+        rest = args[1:] if rule.data == LIST else args[rule.data :]
+        if not rule.like and (self._depends(rest) or self._depends(kwargs)):
+            raise NoRule(f"a parameter of {name} depends on the input")
+        missing = (None,) * max(0, rule.data - len(data))
+        return *[self._slot(a) for a in data], *missing
+
+    def _step(
+        self, name: str, sources: Any, y: Any, forward: Any, backward: Any, single: bool = True
+    ) -> None:
+        if not isinstance(y, Tensor) or not y.is_floating_point() or self._unchanged(sources, y):
             return
-        if len(sources) == 1:
-            one = backward
-            backward = lambda u: (one(u),)
-        self._steps.append(Step(name, sources, self._register(y), forward, backward))
+        as_tuple = (lambda u: (backward(u),)) if single else backward
+        dtypes = [y.dtype if s is None else self._dtypes[s] for s in sources]
+        if any(dtype != y.dtype for dtype in dtypes):
+            forward, as_tuple = _converting(forward, as_tuple, dtypes, y.dtype)
+        self._steps.append(Step(name, sources, self._register(y), forward, as_tuple))
+
+    def _unchanged(self, sources: Any, y: Tensor) -> bool:
+        """The call gave its argument back untouched (dropout in evaluation, contiguous, …)."""
+        entry = self._slots.get(id(y))
+        return entry is not None and entry[0]() is y and entry[1] == y._version and sources == (entry[2],)
 
     def _register(self, y: Tensor) -> Slot:
-        self._count += 1
-        self._slots[id(y)] = (weakref.ref(y), y._version, self._count)
-        return self._count
+        slot = len(self._dtypes)
+        self._dtypes.append(y.dtype)
+        self._slots[id(y)] = (weakref.ref(y), y._version, slot)
+        return slot
 
-    def _slot(self, t: Tensor) -> Slot | None:
-        entry = self._slots.get(id(t))
+    def _slot(self, t: Any) -> Slot | None:
+        entry: Any = self._slots.get(id(t))
         if entry is None or entry[0]() is not t:
             return None
         if entry[1] != t._version:
-            self._slots[id(t)] = (entry[0], t._version, entry[2])
+            self._slots[id(t)] = (entry[0], t._version, entry[2])  # complain once
             raise NoRule("a tensor was changed in place through a view of it")
         return entry[2]
+
+    def _depends(self, value: Any) -> bool:
+        """Whether a value, or anything in a list, tuple or dict, is followed."""
+        if id(value) in self._slots and self._slot(value) is not None:
+            return True
+        kind = type(value)
+        if kind is tuple or kind is list:
+            return any(self._depends(item) for item in value)
+        return kind is dict and any(self._depends(item) for item in value.values())
 
     def _follow(self, result: Any) -> Any:
         """Keep track of what depends on x after a call without a rule."""
         for y in _tensors(result):
-            if y.is_floating_point():
+            if y.is_floating_point() or y.is_complex():
                 self._register(y)
         return result
 
@@ -227,29 +252,35 @@ _APPLY = {
 }
 
 
-def canonical_name(func: Any, args: tuple[Any, ...]) -> tuple[str, bool]:
-    """The rule's name for this call, and whether the call writes into its first argument."""
-    name = getattr(func, "__name__", type(func).__name__)
-    if name == "__get__":
-        return f"get {func.__self__.__name__}", False
-    if type(func).__module__ == "torch._ops":
-        return f"torch.ops.{func}", False
-    if name.startswith("__"):
-        return name, name == "__setitem__"
-    if name in ("max", "min") and len(args) > 1 and isinstance(args[1], Tensor):
-        return f"{name}imum", False
-    if name == "unfold" and func is Tensor.unfold:
-        return "Tensor.unfold", False
-    in_place = name.endswith("_")
-    return name.strip("_"), in_place
+class _Ancestry:
+    """Whether x is among the ancestors of a tensor in autograd's graph (where there is one)."""
+
+    def __init__(self, x: Tensor):
+        self._origin = x.grad_fn
+        self._unrelated: set[Any] = set()
+
+    def has(self, t: Tensor) -> bool:
+        if self._origin is None or t.grad_fn is None:
+            return False
+        seen, waiting = set(self._unrelated), list[Any]([t.grad_fn])
+        while waiting:
+            node = waiting.pop()
+            if node is self._origin:
+                return True
+            if node is not None and node not in seen:
+                seen.add(node)
+                waiting += [parent for parent, _ in node.next_functions]
+        self._unrelated = seen
+        return False
 
 
-def _input_first(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    for key in ("input", "tensors", "self"):
-        if not args and key in kwargs:
-            kwargs = dict(kwargs)
-            return (kwargs.pop(key),), kwargs
-    return args, kwargs
+def _converting(forward: Any, backward: Any, dtypes: list[torch.dtype], dtype: torch.dtype) -> Any:
+    """F and Fᵀ of a call that changes the precision, by itself or by mixing."""
+
+    def pull(u: Tensor) -> list[Tensor | None]:
+        return [c if c is None else c.to(d) for c, d in zip(backward(u), dtypes, strict=True)]
+
+    return (lambda *vs: forward(*vs).to(dtype)), pull
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
@@ -268,8 +299,3 @@ def _carries_no_derivative(y: Any) -> bool:
     if isinstance(y, list | tuple) and not isinstance(y, torch.Size):
         return all(_carries_no_derivative(item) for item in y)
     return isinstance(y, HARMLESS)
-
-
-def _same(sources: Any, entry: Any, y: Tensor) -> bool:
-    """The call gave its argument back untouched (dropout in evaluation, contiguous, …)."""
-    return entry is not None and entry[0]() is y and entry[1] == y._version and sources == (entry[2],)

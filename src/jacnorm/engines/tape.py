@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -32,10 +33,13 @@ class Tape:
     def __init__(self, steps: Sequence[Step], source: Slot, target: Slot):
         self.source, self.target = source, target
         self.steps = _reaching(steps, target)
-        self._last_use = {s: i for i, step in enumerate(self.steps) for s in step.sources}
+
+    @cached_property
+    def _last_use(self) -> dict[Slot | None, int]:
+        return {s: i for i, step in enumerate(self.steps) for s in step.sources}
 
     def jvp(self, v: Tensor) -> Tensor:
-        """Forward mode, eq. (7): J v."""
+        """Forward mode: W_R v of the paper."""
         tangents: dict[Slot | None, Tensor | None] = {self.source: v, None: None}
         for i, step in enumerate(self.steps):
             tangents[step.target] = step.forward(*[tangents[s] for s in step.sources])
@@ -47,7 +51,7 @@ class Tape:
         return result
 
     def vjp(self, u: Tensor) -> Tensor | None:
-        """Backward mode, eq. (8): Jᵀ u, or None where no step leads from the input to the output."""
+        """Backward mode: W_Rᵀ u, or None where no step leads from the input to the output."""
         cotangents: dict[Slot, Tensor] = {self.target: u}
         for step in reversed(self.steps):
             arrived = cotangents.pop(step.target, None)

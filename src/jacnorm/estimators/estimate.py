@@ -14,8 +14,9 @@ from .operator import Operator, column, divided, norms
 class Estimate:
     """σ with unit vectors u and v, per sample.
 
-    Some singular value lies within `residual` of `sigma`. `converged` says whether the residual is below
-    the tolerance asked for, relative to σ.
+    Some singular value lies within `residual` of `sigma`: the largest, unless the start was (nearly)
+    orthogonal to its vector. `converged` says whether the residual is below the tolerance asked for,
+    relative to σ.
     """
 
     sigma: Tensor  # (B,)
@@ -23,7 +24,7 @@ class Estimate:
     v: Tensor  # (B, *input)
     residual: Tensor  # (B,)
     converged: Tensor  # (B,)
-    iterations: int  # rounds of one product with J and one with Jᵀ
+    iterations: int  # products with J and Jᵀ, in pairs (for the exact Gram: rows of J)
 
     def transposed(self) -> Estimate:
         return Estimate(self.sigma, self.v, self.u, self.residual, self.converged, self.iterations)
@@ -36,7 +37,7 @@ class Estimate:
             f"worst relative residual {worst:.1e} after {self.iterations} rounds"
         )
         if failed:
-            text += f"; {failed} of {len(self.sigma)} samples not converged: try more iterations"
+            text += f"; {failed} of {len(self.sigma)} samples not converged: try a larger max_iterations="
         return text
 
 
@@ -46,4 +47,8 @@ def from_left(J: Operator, u: Tensor, tol: float, iterations: int) -> Estimate:
     sigma = norms(w)
     v = divided(w, sigma)
     residual = norms(J.jvp(v) - column(sigma, u) * u)
-    return Estimate(sigma, u, v, residual, residual <= tol * sigma, iterations)
+    return Estimate(sigma, u, v, residual, reached(sigma, residual, tol), iterations)
+
+
+def reached(sigma: Tensor, residual: Tensor, tol: float) -> Tensor:
+    return (residual <= tol * sigma) & torch.isfinite(sigma)

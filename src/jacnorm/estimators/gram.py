@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..errors import NonFiniteError
 from .estimate import Estimate, from_left
 from .operator import Operator, Transposed, as_operator, basis, flat, is_wide, size
 
@@ -14,7 +15,7 @@ MAX_BYTES = 1 << 30
 
 @torch.no_grad()
 def gram(J: Operator | Tensor, *, tol: float = 1e-3, max_bytes: int = MAX_BYTES) -> Estimate:
-    """Largest singular triple from the Gram matrix of the smaller side.
+    """Largest singular triple from the Gram matrix of the smaller side: exact up to rounding.
 
     >>> gram(torch.diag(torch.tensor([3.0, 1.0]))).sigma
     tensor([3.])
@@ -22,8 +23,7 @@ def gram(J: Operator | Tensor, *, tol: float = 1e-3, max_bytes: int = MAX_BYTES)
     J = as_operator(J)
     if not is_wide(J):
         return gram(Transposed(J), tol=tol, max_bytes=max_bytes).transposed()
-    K = gram_matrix(J, max_bytes)
-    u = torch.linalg.eigh(K).eigenvectors[..., -1]
+    u = top_eigenvector(gram_matrix(J, max_bytes)).to(J.dtype)
     return from_left(J, u.view(J.output_shape), tol, iterations=size(J.output_shape))
 
 
@@ -32,10 +32,22 @@ def gram_matrix(J: Operator, max_bytes: int = MAX_BYTES) -> Tensor:
     n_out = size(J.output_shape)
     row_bytes = J.input_shape.numel() * torch.finfo(J.dtype).bits // 8
     if n_out * row_bytes <= max_bytes:
-        J_rows = rows(J)
-        return J_rows @ J_rows.mT
+        return gram_of(rows(J))
     K = torch.stack([flat(J.jvp(J.vjp(basis(J.output_shape, J, i)))) for i in range(n_out)], -1)
     return (K + K.mT) / 2
+
+
+def gram_of(A: Tensor) -> Tensor:
+    """A Aᵀ up to a factor that keeps it from over- or underflowing; eigenvectors do not mind."""
+    scale = A.abs().amax((1, 2), keepdim=True).clamp_min(torch.finfo(A.dtype).tiny)
+    return (A / scale) @ (A / scale).mT
+
+
+def top_eigenvector(K: Tensor) -> Tensor:
+    if not torch.isfinite(K).all():
+        raise NonFiniteError("The Jacobian has NaN or inf entries: did a derivative overflow?")
+    K = K.float() if K.dtype in (torch.float16, torch.bfloat16) else K
+    return torch.linalg.eigh(K).eigenvectors[..., -1]
 
 
 def rows(J: Operator) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..checks import check_count
+from ..checks import check_count, check_positive
 from .estimate import Estimate
 from .gram import gram, rows
 from .lanczos import deflated_values, lanczos
@@ -25,6 +25,8 @@ def spectral_norm(J: Operator | Tensor, *, tol: float = 1e-3, max_iterations: in
     >>> spectral_norm(torch.diag(torch.tensor([3.0, 1.0]))).sigma
     tensor([3.])
     """
+    check_positive("tol", tol)
+    check_count("max_iterations", max_iterations)
     J = as_operator(J)
     if _smaller_side(J) <= SMALL:
         return gram(J, tol=tol)
@@ -41,11 +43,15 @@ def singular_values(
     tensor([[3., 2.]])
     """
     check_count("k", k)
+    check_positive("tol", tol)
+    check_count("max_iterations", max_iterations)
     J = as_operator(J)
     J = J if is_wide(J) else Transposed(J)
     k = min(k, size(J.output_shape))
     if size(J.output_shape) <= SMALL:
-        return torch.linalg.svdvals(rows(J))[:, :k]
+        dense = rows(J)
+        dense = dense.float() if dense.dtype in (torch.float16, torch.bfloat16) else dense
+        return torch.linalg.svdvals(dense)[:, :k]
     return deflated_values(J, k, tol, max_iterations)
 
 

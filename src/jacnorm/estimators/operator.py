@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ..checks import check_shape
+from ..checks import check_vector
 from ..errors import InputError
 
 
@@ -38,11 +38,11 @@ class Matrix:
         self.dtype, self.device = A.dtype, A.device
 
     def jvp(self, v: Tensor) -> Tensor:
-        check_shape("v", v, self.input_shape, "the matrices' rows")
+        check_vector("v", v, self.input_shape, "the matrices' rows")
         return torch.einsum("bmn,bn->bm", self.A, v)
 
     def vjp(self, u: Tensor) -> Tensor:
-        check_shape("u", u, self.output_shape, "the matrices' columns")
+        check_vector("u", u, self.output_shape, "the matrices' columns")
         return torch.einsum("bmn,bm->bn", self.A, u)
 
 
@@ -69,8 +69,10 @@ def size(shape: torch.Size) -> int:
 
 
 def norms(w: Tensor) -> Tensor:
-    """The 2-norm of each sample."""
-    return torch.linalg.vector_norm(flat(w), dim=1)
+    """The 2-norm of each sample, of any magnitude."""
+    rows = flat(w)
+    scale = rows.detach().abs().amax(1, keepdim=True).clamp_min(torch.finfo(w.dtype).tiny)
+    return torch.linalg.vector_norm(rows / scale, dim=1) * scale[:, 0]
 
 
 def flat(w: Tensor) -> Tensor:
@@ -84,7 +86,7 @@ def normalized(w: Tensor) -> Tensor:
 
 
 def divided(w: Tensor, by: Tensor) -> Tensor:
-    return w / column(by, w).clamp_min(torch.finfo(w.dtype).tiny)
+    return w / column(by, w).clamp_min(torch.finfo(by.dtype).tiny)
 
 
 def column(values: Tensor, like: Tensor) -> Tensor:

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from ..checks import check_count, check_positive
-from .estimate import Estimate
+from ..errors import InputError
+from .estimate import Estimate, reached
 from .operator import Operator, as_operator, column, divided, normalized, norms, start
 
 
@@ -26,6 +27,8 @@ def power_iteration(
     check_positive("tol", tol)
     check_count("max_iterations", max_iterations)
     J = as_operator(J)
+    if v is not None and not norms(v).all():
+        raise InputError("v has a zero vector, from which power iteration cannot start.")
     best, v = _round(J, start(J.input_shape, J) if v is None else normalized(v), tol)
     for i in range(2, max_iterations + 1):
         if best.converged.all():
@@ -42,7 +45,7 @@ def _round(J: Operator, v: Tensor, tol: float) -> tuple[Estimate, Tensor]:
     u = divided(w, sigma)
     pulled = J.vjp(u)
     residual = norms(pulled - column(sigma, v) * v)
-    return Estimate(sigma, u, v, residual, residual <= tol * sigma, 1), normalized(pulled)
+    return Estimate(sigma, u, v, residual, reached(sigma, residual, tol), 1), normalized(pulled)
 
 
 def _keep_converged(old: Estimate, new: Estimate, iterations: int) -> Estimate:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..estimators.gram import gram_of, top_eigenvector
 from ..estimators.operator import norms
 from ..linearization import Linearization
 from .base import Penalty
@@ -20,7 +21,6 @@ class AnalyticPenalty(Penalty):
         dense = J.dense()
         with torch.no_grad():
             wide = dense.shape[1] <= dense.shape[2]
-            gram = dense @ dense.mT if wide else dense.mT @ dense
-            top = torch.linalg.eigh(gram).eigenvectors[..., -1]
+            top = top_eigenvector(gram_of(dense if wide else dense.mT)).to(dense.dtype)
         equation = "bmn,bm->bn" if wide else "bmn,bn->bm"
         return self.weight * norms(torch.einsum(equation, dense, top)).mean()

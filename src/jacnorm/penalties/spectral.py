@@ -1,18 +1,19 @@
-"""The paper's penalty: weight · mean_i h(‖J(x_i)‖₂), eq. (9)."""
+"""The paper's penalty: weight · mean_i h(‖J(x_i)‖₂), its loss l_spec."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from ..checks import check_count, check_positive
 from ..errors import InputError
-from ..estimators.operator import column, normalized, norms
+from ..estimators.operator import normalized, norms
 from ..linearization import Linearization
 from .base import Penalty
+
+Shape = Literal["identity", "square", "hinge"]
 
 
 class SpectralPenalty(Penalty):
@@ -24,87 +25,82 @@ class SpectralPenalty(Penalty):
     Without `index` each call starts from a random vector, as the paper does, and takes `iterations` rounds.
     With `index` it goes on from the u that these samples had the last time. Back-propagating ‖Jᵀu‖ brings
     the gradient J v to u: the next round of power iteration, for free, and with `iterations=1` there is
-    no other. The estimate sharpens from epoch to epoch as the network settles.
+    no other. The estimate sharpens from epoch to epoch as the network settles. (It is the `backward()` of the
+    loss that brings it; `torch.autograd.grad` with respect to the parameters alone does not.) One penalty
+    serves one network, since the vectors belong to it.
 
     h
         "identity" is the paper's σ; "square" is σ²; "hinge" is max(0, σ − threshold).
     """
 
-    u: Tensor  # (samples, n_out); a row of zeros has not been seen yet
+    u: Tensor  # (samples, n_out), unit rows
 
     def __init__(
         self,
         weight: float = 0.01,
         iterations: int = 1,
         *,
-        h: Literal["identity", "square", "hinge"] = "identity",
+        h: Shape = "identity",
         threshold: float = 1.0,
         seed: int = 0,
     ):
         super().__init__(weight, seed)
         check_count("iterations", iterations)
         check_positive("threshold", threshold)
-        shapes: dict[str, Callable[[Tensor], Tensor]] = {
-            "identity": lambda sigma: sigma,
-            "square": torch.square,
-            "hinge": lambda sigma: torch.relu(sigma - threshold),
-        }
-        if h not in shapes:
-            raise InputError(f"h={h!r}: choose one of {', '.join(shapes)}.")
-        self.iterations, self.h = iterations, shapes[h]
+        if h not in get_args(Shape):
+            raise InputError(f"h={h!r}: choose one of {', '.join(get_args(Shape))}.")
+        self.iterations, self.h, self.threshold = iterations, h, threshold
         self.register_buffer("u", torch.empty(0, 0))
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
         """The penalty; with `index`, J v is stored as the next u when the loss is back-propagated."""
         u = self._from_random(J) if index is None else self._from_stored(J, index)
         sigma = norms(J.vjp(u))
-        return self.weight * self.h(sigma).mean()
+        return self.weight * self._shaped(sigma).mean()
+
+    def _shaped(self, sigma: Tensor) -> Tensor:
+        if self.h == "hinge":
+            return torch.relu(sigma - self.threshold)
+        return sigma.square() if self.h == "square" else sigma
 
     @torch.no_grad()
     def _from_random(self, J: Linearization) -> Tensor:
         v = normalized(self.random(J.input_shape, J.output))
-        u = normalized(J.jvp(v))
-        return self._rounds(J, u)
+        return self._more_rounds(J, normalized(J.jvp(v)))
 
     def _from_stored(self, J: Linearization, index: Tensor) -> Tensor:
         index = self._make_room(J, index)
         with torch.no_grad():
-            stored = self.u[index].view(J.output_shape)
-            new = normalized(self.random(J.output_shape, J.output))
-            seen = norms(stored) > 0
-            u = self._rounds(J, torch.where(column(seen, stored), stored, new))
-            self.u[index] = u.reshape(len(index), -1)
+            u = self._more_rounds(J, self.u[index].view(J.output_shape))
+            if self.iterations > 1:
+                self._store(index, u)
         if torch.is_grad_enabled():
             u.requires_grad_().register_hook(lambda gradient: self._store(index, gradient))
         return u
 
-    def _rounds(self, J: Linearization, u: Tensor) -> Tensor:
+    def _more_rounds(self, J: Linearization, u: Tensor) -> Tensor:
         for _ in range(self.iterations - 1):
             u = normalized(J.jvp(normalized(J.vjp(u))))
         return u
 
     @torch.no_grad()
-    def _store(self, index: Tensor, gradient: Tensor) -> None:
-        """The gradient that arrives at u is a positive multiple of J v (or zero, which says nothing)."""
-        new = normalized(gradient).reshape(len(index), -1)
-        known = (norms(gradient) > 0)[:, None]
-        self.u[index] = torch.where(known, new, self.u[index])
+    def _store(self, index: Tensor, direction: Tensor) -> None:
+        """Keep the direction. The gradient at u is a positive multiple of J v, or zero and says nothing."""
+        rows = normalized(direction).reshape(len(index), -1)
+        if rows.shape[1:] == self.u.shape[1:]:  # else another network has come in between
+            known = (norms(direction) > 0)[:, None]
+            self.u[index] = torch.where(known, rows, self.u[index])
 
     def _make_room(self, J: Linearization, index: Tensor) -> Tensor:
-        batch, n_out = J.output_shape[0], J.output_shape[1:].numel()
-        if index.shape != (batch,) or index.is_floating_point() or index.dtype == torch.bool:
-            raise InputError(
-                f"index has shape {tuple(index.shape)} and dtype {index.dtype}; it must hold the "
-                f"position in the data set of each of the {batch} samples, as whole numbers."
-            )
-        if index.min() < 0:
-            raise InputError(f"index has {int(index.min())}; positions start at 0.")
-        needed = max(len(self.u), int(index.max()) + 1)
-        if self.u.shape != (needed, n_out) or self.u.device != J.device:
-            old = self.u if self.u.shape[1:] == (n_out,) else self.u.new_empty(0, n_out)
-            self.u = J.output.new_zeros(needed, n_out)
-            self.u[: len(old)] = old
-        return index.to(self.u.device)
+        index = _checked(index, J.output_shape[0])
+        n_out = J.output_shape[1:].numel()
+        table = self.u.to(J.output) if self.u.shape[1:] == (n_out,) else J.output.new_empty(0, n_out)
+        missing = int(index.max()) + 1 - len(table)
+        if missing > 0:  # grow in large steps, since a first epoch asks for row after row
+            new = self.random(torch.Size((max(missing, len(table)), n_out)), J.output)
+            table = torch.cat([table, normalized(new)])
+        self.u = table.detach()
+        return index.to(J.device)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         if prefix + "u" in state_dict:  # as many rows as were saved
@@ -112,4 +108,17 @@ class SpectralPenalty(Penalty):
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def extra_repr(self) -> str:
-        return f"weight={self.weight}, iterations={self.iterations}"
+        shape = f", h='hinge', threshold={self.threshold}" if self.h == "hinge" else f", h={self.h!r}"
+        return f"weight={self.weight}, iterations={self.iterations}{shape}"
+
+
+def _checked(index: object, batch: int) -> Tensor:
+    index = torch.as_tensor(index)
+    if index.shape != (batch,) or index.is_floating_point() or index.dtype == torch.bool:
+        raise InputError(
+            f"index has shape {tuple(index.shape)} and dtype {index.dtype}; it must hold the "
+            f"position in the data set of each of the {batch} samples, as whole numbers."
+        )
+    if index.min() < 0:
+        raise InputError(f"index has {int(index.min())}; positions start at 0.")
+    return index.long()

@@ -1,4 +1,4 @@
-"""Yoshida & Miyato's penalty on the layers' own norms, eq. (6), and the bound it rests on."""
+"""Yoshida & Miyato's penalty on the layers' own norms, l_specUB, and the bound it rests on."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ from .base import Penalty
 class SpectralBoundPenalty(Penalty):
     """weight · Σ_l ‖W^l‖₂², by power iteration that goes on from call to call.
 
+    W^l are the linear and convolution layers that the model calls as such. Products inside one fused call
+    (the projections of `nn.MultiheadAttention`, an LSTM) are not seen.
+
     convolution
         "operator" takes the norm of the convolution on the input size it has here, which bounds ‖J‖;
         "kernel" that of the kernel reshaped to a matrix, which many codes use and which bounds nothing.
@@ -38,6 +41,9 @@ class SpectralBoundPenalty(Penalty):
         if convolution not in ("operator", "kernel"):
             raise InputError(f"convolution={convolution!r}: choose 'operator' or 'kernel'.")
         self.iterations, self.convolution = iterations, convolution
+
+    def extra_repr(self) -> str:
+        return f"weight={self.weight}, iterations={self.iterations}, convolution={self.convolution!r}"
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
         once = {id(layer.weight): layer for layer in J.layers}  # a shared weight counts once
@@ -68,7 +74,7 @@ class SpectralBoundPenalty(Penalty):
 
     def _start(self, name: str, shape: torch.Size, like: Tensor) -> Tensor:
         v = getattr(self, name, None)
-        if v is None or v.shape != shape or v.device != like.device:
+        if v is None or v.shape != shape or (v.device, v.dtype) != (like.device, like.dtype):
             v = normalized(self.random(shape, like.detach()))
             self.register_buffer(name, v)
         return v
@@ -79,6 +85,8 @@ class SpectralBoundPenalty(Penalty):
             setattr(self, name, normalized(gradient))
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        for name in list(self._buffers):
+            delattr(self, name)
         for key in state_dict:
             name = key.removeprefix(prefix)
             if key.startswith(prefix + "v") and name[1:].isdigit():
@@ -88,7 +96,7 @@ class SpectralBoundPenalty(Penalty):
 
 @torch.no_grad()
 def product_bound(J: Linearization, *, tol: float = 1e-3) -> Tensor:
-    """∏_l ‖W^l‖₂ ≥ ‖J(x_i)‖₂ for each sample, (B,): the bound below eq. (4).
+    """∏_l ‖W^l‖₂ ≥ ‖J(x_i)‖₂ for each sample, (B,), each norm to `tol`: the bound of section 2.1.
 
     Every recorded step counts with its own norm (a ReLU with 1, a batch norm with its largest scale), and
     where branches meet the bounds add up, so that it holds for any piecewise linear network.
@@ -125,5 +133,4 @@ class _Part:
 
     def vjp(self, u: Tensor) -> Tensor:
         result = self._step.backward(u)[self._k]
-        assert result is not None
-        return result
+        return u.new_zeros(self.input_shape) if result is None else result

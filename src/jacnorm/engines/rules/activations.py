@@ -18,7 +18,7 @@ from .table import NoRule, piecewise, scaling
 @piecewise("relu", inplace=True)
 def relu(x: Tensor, inplace: bool = False) -> Any:
     y = F.relu(x, inplace=inplace)
-    return y, *_masking(y > 0)
+    return y, *scaling(y > 0)
 
 
 @piecewise("leaky_relu")
@@ -39,7 +39,7 @@ def prelu(x: Tensor, weight: Tensor) -> Any:
     return F.prelu(x, weight), slope, slope
 
 
-@piecewise("rrelu")
+@piecewise("rrelu", inplace=True)
 def rrelu(
     x: Tensor,
     lower: float = 1 / 8,
@@ -47,19 +47,20 @@ def rrelu(
     training: bool = False,
     inplace: bool = False,
 ) -> Any:
-    y = F.rrelu(x, lower, upper, training)
-    drawn = y.detach() / torch.where(x == 0, torch.ones_like(x), x).detach()
-    return y, *scaling(torch.where(x > 0, torch.ones_like(drawn), drawn))
+    before = x.detach()
+    drawn = F.rrelu(before, lower, upper, training) / before  # the random slopes, drawn once
+    slope = drawn.masked_fill(before == 0, (lower + upper) / 2)
+    return (x.mul_(slope) if inplace else x * slope), *scaling(slope)
 
 
 @piecewise("hardtanh")
 def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Any:
-    return F.hardtanh(x, min_val, max_val), *_masking((x > min_val) & (x < max_val))
+    return F.hardtanh(x, min_val, max_val), *scaling((x > min_val) & (x < max_val))
 
 
 @piecewise("relu6")
 def relu6(x: Tensor, inplace: bool = False) -> Any:
-    return F.relu6(x), *_masking((x > 0) & (x < 6))
+    return F.relu6(x), *scaling((x > 0) & (x < 6))
 
 
 @piecewise("hardsigmoid")
@@ -71,17 +72,17 @@ def hardsigmoid(x: Tensor, inplace: bool = False) -> Any:
 
 @piecewise("threshold")
 def threshold(x: Tensor, threshold: float, value: float, inplace: bool = False) -> Any:
-    return F.threshold(x, threshold, value), *_masking(x > threshold)
+    return F.threshold(x, threshold, value), *scaling(x > threshold)
 
 
 @piecewise("hardshrink")
 def hardshrink(x: Tensor, lambd: float = 0.5) -> Any:
-    return F.hardshrink(x, lambd), *_masking(x.abs() > lambd)
+    return F.hardshrink(x, lambd), *scaling(x.abs() > lambd)
 
 
 @piecewise("softshrink")
 def softshrink(x: Tensor, lambd: float = 0.5) -> Any:
-    return F.softshrink(x, lambd), *_masking(x.abs() > lambd)
+    return F.softshrink(x, lambd), *scaling(x.abs() > lambd)
 
 
 @piecewise("abs", "absolute", "__abs__")
@@ -99,8 +100,9 @@ def clamp(x: Tensor, min: Any = None, max: Any = None) -> Any:
         inside = inside & (x >= min)
     if max is not None:
         inside = inside & (x <= max)
-    forward, backward = _masking(inside)
-    return x.clamp(min, max), forward, lambda u: sum_to(backward(u), x.shape)
+    forward, backward = scaling(inside)
+    shape = x.shape
+    return x.clamp(min, max), forward, lambda u: sum_to(backward(u), shape)
 
 
 @piecewise("clamp_min")
@@ -123,12 +125,9 @@ def minimum(x: Tensor, y: Tensor) -> Any:
     return torch.minimum(x, y), *_choosing(x < y, x, y)
 
 
-def _masking(mask: Tensor) -> Any:
-    return scaling(mask)
-
-
 def _choosing(wins: Tensor, x: Tensor, y: Tensor) -> Any:
     """The larger (smaller) of two: each gets its share, a tie is split in halves."""
+    shapes = x.shape, y.shape
     share = wins.to(x.dtype).masked_fill_(x == y, 0.5)
 
     def forward(vx: Tensor | None, vy: Tensor | None) -> Tensor:
@@ -137,6 +136,6 @@ def _choosing(wins: Tensor, x: Tensor, y: Tensor) -> Any:
         return vx * share + vy * (1 - share)
 
     def backward(u: Tensor) -> tuple[Tensor, Tensor]:
-        return sum_to(u * share, x.shape), sum_to(u * (1 - share), y.shape)
+        return sum_to(u * share, shapes[0]), sum_to(u * (1 - share), shapes[1])
 
     return forward, backward

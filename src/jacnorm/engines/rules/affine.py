@@ -18,6 +18,8 @@ CONV_TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transp
 @linear("linear", weighted=True)
 def linear_layer(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
     """G: Linear(x, W, b). F: Linear(v, W, 0). Fᵀ: Linear(u, Wᵀ, 0)."""
+    if weight.dim() != 2:
+        raise NoRule("a linear layer whose weight is a vector")
     return (lambda v: F.linear(v, weight)), (lambda u: F.linear(u, weight.t()))
 
 
@@ -87,6 +89,16 @@ def product(position: int, x: Tensor, y: Tensor) -> Any:
     return (lambda v: v @ y), (lambda u: sum_to(u @ y.mT, x.shape))
 
 
+@multilinear("addmm")
+def shifted_product(
+    position: int, bias: Tensor, x: Tensor, y: Tensor, *, beta: float = 1, alpha: float = 1
+) -> Any:
+    """G: beta·b + alpha·x y. F: alpha·v y. Fᵀ: alpha·u yᵀ."""
+    if position != 1:
+        raise NoRule("addmm with a bias or a second factor that depends on the input")
+    return (lambda v: alpha * (v @ y)), (lambda u: alpha * (u @ y.mT))
+
+
 @multilinear("einsum")
 def einsum(position: int, equation: str, *operands: Any) -> Any:
     """F: the same contraction of v. Fᵀ: the contraction with that operand and the output swapped."""
@@ -99,6 +111,9 @@ def einsum(position: int, equation: str, *operands: Any) -> Any:
     known = set(result).union(*constants)
     if "." in equation or not result or len(set(mine)) < len(mine) or not set(mine) <= known:
         raise NoRule(f"einsum {equation!r} has no simple transpose")
+    sizes = {(i, n) for t, o in zip(inputs, operands, strict=True) for i, n in zip(t, o.shape, strict=True)}
+    if len({i for i, _ in sizes}) < len(sizes):
+        raise NoRule(f"einsum {equation!r} broadcasts")
     others = [*operands[: position - 1], *operands[position:]]
     transposed = ",".join([result, *constants]) + "->" + mine
 

@@ -84,8 +84,9 @@ def _conversion(function: Any) -> Any:
     return rule
 
 
-linear("type_as", like=True)(_conversion(Tensor.type_as))
-for _name in ("to", "type", "float", "double", "half", "bfloat16", "cpu", "cuda"):
+for _name in ("type_as", "to"):
+    linear(_name, like=True)(_conversion(getattr(Tensor, _name)))
+for _name in ("type", "float", "double", "half", "bfloat16", "cpu", "cuda"):
     linear(_name)(_conversion(getattr(Tensor, _name)))
 
 
@@ -168,17 +169,23 @@ for _name in ("max", "min", "sort", "topk", "kthvalue", "median"):
 
 
 @piecewise("where", data=3)
-def where(condition: Tensor, x: Operand, y: Operand) -> Any:
+def where(*arguments: Any) -> Any:
+    """torch.where(condition, x, y), or x.where(condition, y)."""
+    at = next(i for i, a in enumerate(arguments) if isinstance(a, Tensor) and a.dtype == torch.bool)
+    condition = arguments[at]
+    x, y = (a for i, a in enumerate(arguments) if i != at)
     result = torch.where(condition, x, y)
-    shapes = _shape(x), _shape(y)
+    shape, shapes = result.shape, (_shape(x), _shape(y))
     zero = torch.zeros((), dtype=result.dtype, device=result.device)
 
-    def forward(_: None, vx: Tensor | None, vy: Tensor | None) -> Tensor:
-        return torch.where(condition, zero if vx is None else vx, zero if vy is None else vy)
+    def forward(*tangents: Tensor | None) -> Tensor:
+        vx, vy = (zero if v is None else v for i, v in enumerate(tangents) if i != at)
+        return torch.where(condition, vx, vy).expand(shape)
 
-    def backward(u: Tensor) -> tuple[None, Tensor, Tensor]:
+    def backward(u: Tensor) -> list[Tensor | None]:
         taken, left = torch.where(condition, u, zero), torch.where(condition, zero, u)
-        return None, sum_to(taken, shapes[0]), sum_to(left, shapes[1])
+        parts: list[Tensor | None] = [sum_to(taken, shapes[0]), sum_to(left, shapes[1])]
+        return [*parts[:at], None, *parts[at:]]
 
     return result, forward, backward
 

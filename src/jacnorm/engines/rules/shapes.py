@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..tape import sum_to
-from .table import LIST, linear, splitting
+from .table import LIST, NoRule, linear, splitting
 
 
 def rearranging(x: Tensor, move: Callable[[Tensor], Tensor]) -> Any:
@@ -130,7 +130,10 @@ def assign(x: Tensor, where: Any, value: Any) -> Any:
     def backward(u: Tensor) -> tuple[Tensor, None, Tensor]:
         kept = u.clone()
         kept[where] = 0
-        return kept, None, sum_to(u[where], value_shape)
+        taken = u[where]
+        # The value may have more axes than the place it goes to, all of length one.
+        fitting = torch.Size(value_shape[max(0, len(value_shape) - taken.dim()) :])
+        return kept, None, sum_to(taken, fitting).reshape(value_shape)
 
     return forward, backward
 
@@ -140,10 +143,10 @@ def overwrite(x: Tensor, source: Tensor, non_blocking: bool = False) -> Any:
     """x.copy_(source)."""
     shape, source_shape = x.shape, source.shape
 
-    def forward(_: Tensor | None, v: Tensor | None) -> Tensor:
-        if v is None:
-            assert _ is not None
-            return torch.zeros_like(_)
+    def forward(old: Tensor | None, v: Tensor | None) -> Tensor:
+        if v is None:  # a constant comes in
+            assert old is not None
+            return torch.zeros_like(old)
         return v.expand(shape)
 
     return forward, lambda u: (None, sum_to(u, source_shape))
@@ -153,6 +156,8 @@ def _joining(join: Callable[..., Tensor], part: Callable[[Tensor, int, int, int]
     def rule(tensors: Sequence[Tensor], dim: int = 0, **named: Any) -> Any:
         axis = named.get("axis", dim)
         shapes = [t.shape for t in tensors]
+        if len({len(shape) for shape in shapes}) > 1:
+            raise NoRule("cat with an empty tensor of another dimension")
 
         def forward(*vs: Tensor | None) -> Tensor:
             known = next(v for v in vs if v is not None)

@@ -42,7 +42,7 @@ class Rule:
     kind: Literal["linear", "piecewise", "multilinear", "splitting"]
     apply: Callable[..., Any]
     data: int = 1
-    weighted: bool = False  # the second argument is a weight: the layer is a W of eq. (4)
+    weighted: bool = False  # the second argument is a weight: the layer is a W^l of the paper
     inplace: bool = False  # apply takes `inplace` itself
     like: bool = False  # another tensor is only asked for its shape or dtype
 

@@ -1,0 +1,44 @@
+"""PyTorch spells one operation in many ways; rules are written for one of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+# What the second argument is called, by one function or another.
+_SECOND = ("other", "mat2", "vec")
+_RENAMED = {"axis": "dim", "keepdims": "keepdim"}
+
+
+def canonical_name(func: Any, args: tuple[Any, ...]) -> tuple[str, bool]:
+    """The rule's name for this call, and whether the call writes into its first argument."""
+    name = getattr(func, "__name__", type(func).__name__)
+    if name == "__get__":
+        return f"get {func.__self__.__name__}", False
+    if type(func).__module__ == "torch._ops":
+        return f"torch.ops.{func}", False
+    if name.startswith("__"):
+        return name, name == "__setitem__"
+    if name in ("max", "min") and len(args) > 1 and isinstance(args[1], Tensor):
+        return f"{name}imum", False
+    if name == "unfold" and func is Tensor.unfold:
+        return "Tensor.unfold", False
+    return name.strip("_"), name.endswith("_")
+
+
+def one_way(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The same arguments with the data first and numpy's names translated."""
+    if not kwargs:
+        return args, kwargs
+    named = {_RENAMED.get(name, name): value for name, value in kwargs.items()}
+    if "condition" in named and not args:  # torch.where
+        args = (named.pop("condition"), named.pop("input"))
+    for key in ("input", "tensors", "self"):
+        if not args and key in named:
+            args = (named.pop(key),)
+    if len(args) == 1:
+        args = (*args, *(named.pop(key) for key in _SECOND if key in named))
+    elif len(args) == 2 and "other" in named:  # torch.where
+        args = (*args, named.pop("other"))
+    return args, named
