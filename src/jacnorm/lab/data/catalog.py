@@ -1,0 +1,88 @@
+"""The data sets by name.
+
+A new set is one entry here. If it comes in MNIST's format, that is all:
+
+    "my-mnist": IdxSet(
+        folder="MyMNIST/raw",
+        mirrors=("https://example.org/my-mnist/",),
+        md5=("…", "…", "…", "…"),
+        classes=("cat", "dog"),
+    ),
+
+For another format, the entry is an object with `classes` and `splits(root, download)`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from .cifar import CifarSet
+from .dataset import Split
+from .digits import DigitsSet
+from .idx import IdxSet
+
+
+class Source(Protocol):
+    """What the table asks of an entry."""
+
+    @property
+    def classes(self) -> tuple[str, ...]: ...
+
+    def splits(self, root: Path, download: bool) -> tuple[Split, Split]:
+        """Train and test, from files under `root`; those not there are downloaded if allowed."""
+
+
+DIGITS = tuple("0123456789")
+
+SETS: dict[str, Source] = {
+    "digits": DigitsSet(classes=DIGITS),
+    "mnist": IdxSet(
+        folder="MNIST/raw",
+        mirrors=(
+            "https://ossci-datasets.s3.amazonaws.com/mnist/",
+            "https://storage.googleapis.com/cvdf-datasets/mnist/",
+        ),
+        md5=(
+            "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+            "d53e105ee54ea40749a09fcbcd1e9432",
+            "9fb629c4189551a2d022fa330f9573f3",
+            "ec29112dd5afa0611ce80d1b7f02629c",
+        ),
+        classes=DIGITS,
+    ),
+    "kmnist": IdxSet(
+        folder="KMNIST/raw",
+        mirrors=("http://codh.rois.ac.jp/kmnist/dataset/kmnist/",),
+        md5=(
+            "bdb82020997e1d708af4cf47b453dcf7",
+            "e144d726b3acfaa3e44228e80efcd344",
+            "5c965bf0a639b31b8f53240b1b52f4d7",
+            "7320c461ea6c1c855c0b718fb2a4b134",
+        ),
+        classes=("o", "ki", "su", "tsu", "na", "ha", "ma", "ya", "re", "wo"),
+    ),
+    "fashion-mnist": IdxSet(
+        folder="FashionMNIST/raw",
+        mirrors=("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",),
+        md5=(
+            "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+            "25c81989df183df01b3e8a0aad5dffbe",
+            "bef4ecab320f06d8554ea6380940ec79",
+            "bb300cfdad3c16e7a12a480ee83cd310",
+        ),
+        classes=(
+            *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
+            *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
+        ),
+    ),
+    "cifar10": CifarSet(
+        archive="cifar-10-binary.tar.gz",
+        mirrors=("https://www.cs.toronto.edu/~kriz/",),
+        md5="c32a1d4ab5d03f1284b67883e8d87530",
+        classes=(
+            *("airplane", "automobile", "bird", "cat", "deer"),
+            *("dog", "frog", "horse", "ship", "truck"),
+        ),
+    ),
+}

@@ -1,0 +1,104 @@
+"""CIFAR10, in its binary and in its python version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from .archive import extract
+from .dataset import Split
+from .download import download_file
+from .errors import DataError
+from .files import Bytes, broken, check_labels, exists, read_bytes, to_split
+from .pickles import read_pickle
+
+BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
+BATCH_SIZE = 10_000
+IMAGE_SHAPE = (3, 32, 32)
+PIXELS = 3 * 32 * 32
+
+BINARY = "cifar-10-batches-bin"
+PYTHON = "cifar-10-batches-py"
+BINARY_FILES = tuple(f"{batch}.bin" for batch in BATCHES)
+
+Reader = Callable[[Path], tuple[Bytes, Bytes]]
+
+
+@dataclass(frozen=True)
+class CifarSet:
+    """Five batches of train and one of test, downloaded as one archive of the binary version."""
+
+    archive: str
+    mirrors: tuple[str, ...]
+    md5: str
+    classes: tuple[str, ...]
+
+    def splits(self, root: Path, download: bool) -> tuple[Split, Split]:
+        if _has_all(root / BINARY, BINARY_FILES):
+            return self._read(root / BINARY, BINARY_FILES, read_binary)
+        if _has_all(root / PYTHON, BATCHES):
+            return self._read(root / PYTHON, BATCHES, read_python)
+        self._fetch(root, download)
+        return self._read(root / BINARY, BINARY_FILES, read_binary)
+
+    def _fetch(self, root: Path, download: bool) -> None:
+        folder = root / BINARY
+        if folder.exists():
+            missing = [name for name in BINARY_FILES if not exists(folder / name)]
+            raise broken(folder, f"the folder lacks {', '.join(missing)}")
+        if not download:
+            raise DataError(
+                f"{root}: has neither {BINARY} nor a complete {PYTHON}; load with download=True, "
+                f"or name the folder that has one with root= or JACNORM_DATA"
+            )
+        archive = root / self.archive
+        download_file([mirror + self.archive for mirror in self.mirrors], archive, self.md5)
+        extract(archive, BINARY_FILES, folder)
+
+    def _read(self, folder: Path, names: Iterable[str], read: Reader) -> tuple[Split, Split]:
+        batches = []
+        for path in (folder / name for name in names):
+            images, labels = read(path)
+            check_labels(path, labels, len(self.classes), delete="its folder")
+            batches.append((images, labels))
+        *train, test = batches
+        images, labels = (np.concatenate(parts) for parts in zip(*train, strict=True))
+        return to_split(images, labels), to_split(*test)
+
+
+def read_binary(path: Path) -> tuple[Bytes, Bytes]:
+    """A batch of records, each a label byte and then the pixels by channel, row and column."""
+    data, expected = read_bytes(path), BATCH_SIZE * (1 + PIXELS)
+    if len(data) != expected:
+        raise _broken_batch(path, f"it has {len(data)} bytes, not {expected}")
+    records = np.frombuffer(data, np.uint8).reshape(BATCH_SIZE, 1 + PIXELS)
+    return records[:, 1:].reshape(-1, *IMAGE_SHAPE), records[:, 0]
+
+
+def read_python(path: Path) -> tuple[Bytes, Bytes]:
+    """A pickled dict of `data`, an array with a row for each image, and `labels`, a list."""
+    batch = read_pickle(path)
+    if not isinstance(batch, dict):
+        raise _broken_batch(path, f"it holds a {type(batch).__name__}, not a dict")
+    pixels, labels = batch.get(b"data"), batch.get(b"labels")
+    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape != (BATCH_SIZE, PIXELS):
+        raise _broken_batch(path, f"it has no data of {BATCH_SIZE} x {PIXELS} bytes")
+    if not isinstance(labels, list) or len(labels) != BATCH_SIZE or not _are_bytes(labels):
+        raise _broken_batch(path, f"it has no list of {BATCH_SIZE} labels")
+    return pixels.reshape(-1, *IMAGE_SHAPE), np.array(labels, np.uint8)
+
+
+def _broken_batch(path: Path, found: str) -> DataError:
+    # A single batch cannot be had: the download is the whole folder.
+    return broken(path, found, delete="its folder")
+
+
+def _are_bytes(values: list[object]) -> bool:
+    return all(isinstance(value, int) and 0 <= value < 256 for value in values)
+
+
+def _has_all(folder: Path, names: Iterable[str]) -> bool:
+    return all(exists(folder / name) for name in names)

@@ -1,0 +1,129 @@
+"""Downloading a file: from the first good mirror, resumed, checked, and all or nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from http import HTTPStatus
+from http.client import HTTPException, HTTPResponse
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+from tqdm import tqdm
+
+from .errors import DataError
+
+CHUNK = 1 << 16
+TIMEOUT_SECONDS = 30
+
+
+def download_file(urls: Sequence[str], target: Path, md5: str) -> None:
+    """Put the file at `target`, from the first of `urls` that delivers the bytes with this md5.
+
+    Bytes gather in `target.part`, which outlives a broken connection: the next mirror, or the
+    next call, goes on from there. `target` itself appears only when complete and checked. One
+    process at a time: start parallel runs once the data is there.
+    """
+    _prepare(target.parent)
+    if target.exists():
+        _check_existing(target, md5)
+        return
+    part = target.with_name(f"{target.name}.part")
+    failures = []
+    for url in urls:
+        try:
+            _fetch(url, part, md5)
+            os.replace(part, target)
+            return
+        except (OSError, HTTPException, DataError) as error:
+            failures.append(f"{url}: {error}")
+    raise DataError(
+        f"{target}: no mirror delivered it ({'; '.join(failures)}); "
+        f"load again to try once more, or download it by hand and put it there"
+    )
+
+
+def _prepare(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        writable = os.access(folder, os.W_OK)
+    except OSError as error:
+        raise _not_writable(folder, error.strerror) from error
+    if not writable:
+        raise _not_writable(folder, "no permission")
+
+
+def _not_writable(folder: Path, reason: str | None) -> DataError:
+    return DataError(
+        f"{folder}: cannot download into it ({reason}); name a folder that you can write to "
+        f"with root= or JACNORM_DATA"
+    )
+
+
+def _check_existing(target: Path, md5: str) -> None:
+    if (found := _md5(target)) != md5:
+        raise DataError(f"{target}: its md5 is {found}, not {md5}; delete it and load again to download it")
+
+
+def _fetch(url: str, part: Path, md5: str) -> None:
+    """Complete `part`; if what was there before turns out to be bad, start over."""
+    had = part.stat().st_size if part.exists() else 0
+    _receive(url, part, had)
+    if (found := _md5(part)) == md5:
+        return
+    part.unlink()
+    if not had:
+        raise DataError(f"the md5 of what it sent is {found}, not {md5}")
+    _fetch(url, part, md5)
+
+
+def _receive(url: str, part: Path, had: int) -> None:
+    """Add to `part` what the server has beyond its first `had` bytes."""
+    request = Request(url, headers={"Range": f"bytes={had}-"} if had else {})
+    try:
+        response = urlopen(request, timeout=TIMEOUT_SECONDS)
+    except HTTPError as error:
+        with error:
+            if had and error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                return  # It has nothing beyond: the md5 tells whether `part` is the whole file.
+            raise
+    with response:
+        start = _start(response, had)
+        length = response.headers["Content-Length"]
+        total = start + int(length) if length else None
+        size = _write(response, part, start, total)
+    if total is not None and size < total:
+        raise DataError(f"the connection ended after {size} of {total} bytes")
+
+
+def _start(response: HTTPResponse, had: int) -> int:
+    """Where the bytes of this response belong: a server may ignore Range and send it all."""
+    if response.status != HTTPStatus.PARTIAL_CONTENT:
+        return 0
+    sent = response.headers["Content-Range"]
+    if not sent or not sent.startswith(f"bytes {had}-"):
+        raise DataError(f"asked for the bytes from {had} on, it sent the range {sent}")
+    return had
+
+
+def _write(response: HTTPResponse, part: Path, start: int, total: int | None) -> int:
+    """Write the response into `part` from `start` on, and say how long that makes it."""
+    # disable=None: no bar where nobody watches, that is when stderr is no terminal.
+    bar = tqdm(desc=part.stem, initial=start, total=total, unit="B", unit_scale=True, disable=None)
+    with bar, part.open("ab" if start else "wb") as file:
+        while chunk := response.read(CHUNK):
+            file.write(chunk)
+            bar.update(len(chunk))
+        file.flush()
+        os.fsync(file.fileno())
+        return file.tell()
+
+
+def _md5(path: Path) -> str:
+    digest = hashlib.md5(usedforsecurity=False)
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jacnorm.lab.data import DataSet, load
+
+
+@pytest.fixture(scope="module")
+def digits() -> DataSet:
+    return load("digits")
+
+
+def test_shapes_and_range(digits: DataSet) -> None:
+    assert digits.train.images.shape == (1437, 1, 8, 8)
+    assert digits.test.images.shape == (360, 1, 8, 8)
+    assert digits.train.images.min() == 0
+    assert digits.train.images.max() == 1
+    assert digits.classes == tuple("0123456789")
+
+
+def test_the_split_is_the_same_for_everyone(digits: DataSet) -> None:
+    assert digits.test.labels[:12].tolist() == [2, 8, 2, 6, 6, 7, 1, 9, 8, 5, 2, 8]
+    assert digits.mean == pytest.approx((0.305587,), abs=1e-6)
+    assert digits.std == pytest.approx((0.376297,), abs=1e-6)
+
+
+def test_every_class_is_in_both_splits(digits: DataSet) -> None:
+    assert digits.train.labels.bincount().min() > 100
+    assert digits.test.labels.bincount().min() > 20
+
+
+def test_nothing_is_read_or_written(tmp_path: Path) -> None:
+    load("digits", root=tmp_path / "absent", download=False)
+    assert list(tmp_path.iterdir()) == []
