@@ -6,7 +6,7 @@ export OMP_NUM_THREADS := 1
 .PHONY: demo test test-long check lint types arrows format clean
 
 demo: .venv/installed
-	$(BIN)/python examples/digits.py
+	$(BIN)/jacnorm demo
 
 test: .venv/installed
 	$(BIN)/pytest -n 2 -m "not long"

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
 from itertools import pairwise
 
+import torch
 from torch import Tensor, nn
+
+from .errors import UsageError
+
+
+class NetError(UsageError):
+    """A network cannot be built as asked."""
 
 
 class LeNet(nn.Sequential):
     """(5, 1→6, 1, 2, 2), (5, 6→16, 1, 0, 2), (400, 120), (120, 84), (84, 10), for 28×28 images."""
 
-    def __init__(self, channels: int = 1, classes: int = 10):
+    def __init__(self, channels: int = 1, classes: int = 10, size: int = 28):
+        if size < 12:
+            raise NetError(f"LeNet needs images of 12×12 or more, these are {size}×{size}; try the net 'mlp'")
+        features = 16 * ((size // 2 - 4) // 2) ** 2
         super().__init__(
             *(nn.Conv2d(channels, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
             *(nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2)),
             nn.Flatten(),
-            *(nn.Linear(400, 120), nn.ReLU()),
+            *(nn.Linear(features, 120), nn.ReLU()),
             *(nn.Linear(120, 84), nn.ReLU()),
             nn.Linear(84, classes),
         )
@@ -89,3 +101,51 @@ class ResNet18(nn.Sequential):
             *blocks,
             *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, classes)),
         )
+
+
+class Normalized(nn.Module):
+    """A network on pixels in [0, 1]: channelwise mean 0 and standard deviation 1, then the body.
+
+    Noise and attacks live in pixels; the paper's Jacobian, and with it λ, belongs to the body at
+    `normalize(x)`.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, body: nn.Module, mean: tuple[float, ...], std: tuple[float, ...]):
+        super().__init__()
+        self.body = body
+        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1))
+        self.register_buffer("std", torch.tensor(std).view(-1, 1, 1))
+
+    def normalize(self, pixels: Tensor) -> Tensor:
+        return (pixels - self.mean) / self.std
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        return self.body(self.normalize(pixels))
+
+
+# name: (channels, size, classes, width) -> net
+NETS: dict[str, Callable[[int, int, int, float], nn.Module]] = {
+    "mlp": lambda channels, size, classes, _: MLP((channels * size * size, 256, 256, classes)),
+    "lenet": lambda channels, size, classes, _: LeNet(channels, classes, size),
+    "vgg16": lambda channels, _, classes, width: VGG16(channels, classes, width),
+    "resnet18": lambda channels, _, classes, width: ResNet18(channels, classes, width),
+}
+
+
+def build(name: str, channels: int, size: int, classes: int, width: float = 1.0) -> nn.Module:
+    """A net of this file, or what the user's own `package.module:factory` returns."""
+    if name in NETS:
+        return NETS[name](channels, size, classes, width)
+    module, colon, factory = name.partition(":")
+    if not colon:
+        raise NetError(f"there is no net {name!r}: choose {', '.join(NETS)}, or name package.module:factory")
+    try:
+        net = getattr(importlib.import_module(module), factory)()
+    except (ImportError, AttributeError) as error:
+        raise NetError(f"{name}: {error}; it must be importable from here (try PYTHONPATH=.)") from error
+    if not isinstance(net, nn.Module):
+        raise NetError(f"{name} returned {type(net).__name__}, not an nn.Module")
+    return net

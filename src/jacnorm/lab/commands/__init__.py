@@ -1,0 +1,1 @@
+"""One file a command of `jacnorm`: what it takes, and what it does."""

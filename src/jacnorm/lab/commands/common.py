@@ -1,0 +1,72 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import UsageError
+
+
+def add_command(commands: Any, name: str, summary: str, example: str) -> argparse.ArgumentParser:
+    """A command whose --help ends with an example."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary[0].lower() + summary[1:].rstrip("."),
+        description=summary,
+        epilog=f"example:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    return parser
+
+
+def add_machine_options(parser: argparse.ArgumentParser) -> None:
+    machine = parser.add_argument_group("where it runs")
+    machine.add_argument("--data-root", type=Path, help="folder with the data sets (or set JACNORM_DATA)")
+    machine.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps (default: auto)")
+    machine.add_argument("--threads", type=int, help="CPU threads (default: PyTorch's)")
+
+
+def use_machine(args: argparse.Namespace) -> torch.device:
+    """Apply --threads, and the device that --device means."""
+    if args.threads is not None:
+        if args.threads < 1:
+            raise UsageError(f"--threads {args.threads}: it must be 1 or more")
+        torch.set_num_threads(args.threads)
+    return choose_device(args.device)
+
+
+def choose_device(name: str) -> torch.device:
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"--device {name}: not to be had here ({reason}); try --device auto") from error
+    return device
+
+
+def need(package: str, option: str) -> None:
+    if importlib.util.find_spec(package) is None:
+        raise UsageError(f"{option} needs the package {package}: pip install {package}")
+
+
+def table(rows: list[list[str]]) -> str:
+    """Columns as wide as their content, the first to the left, the others to the right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(w) if i == 0 else cell.rjust(w)
+            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    )

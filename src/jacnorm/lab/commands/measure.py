@@ -1,0 +1,132 @@
+"""jacnorm measure"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..checkpoint import load as load_safetensors
+from ..data import DataSet, load
+from ..environment import environment
+from ..errors import UsageError
+from ..nets import Normalized, build
+from ..run_files import load_run, read_config
+from ..sensitivity import measure, summary
+from .common import add_command, add_machine_options, need, table, use_machine
+
+UNITS = {"normalized": "the normalized input", "pixels": "pixels in [0, 1]"}
+
+
+def add(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        "measure",
+        "Measure how sensitive a network is, image by image.",
+        "jacnorm measure runs/my-run --picture sensitivity.png\n"
+        "  jacnorm measure --net my_package.nets:resnet --weights resnet.safetensors --data cifar10",
+    )
+    parser.add_argument("folder", type=Path, nargs="?", metavar="RUN", help="the folder of a finished run")
+    parser.add_argument("--net", help="instead of a run: a net's name, or package.module:factory")
+    parser.add_argument(
+        "--weights", type=Path, help="weights for --net: .safetensors, or a state_dict in .pt"
+    )
+    parser.add_argument("--data", help="the data set (default: the run's)")
+    parser.add_argument("--split", choices=("test", "train"), default="test")
+    parser.add_argument("--units", choices=tuple(UNITS), default="normalized", help="σ with respect to what")
+    parser.add_argument("--images", type=int, metavar="N", help="only the first N images")
+    parser.add_argument("--top", type=int, default=10, help="how many of the most sensitive images to list")
+    parser.add_argument("--picture", type=Path, help="write a picture, .png or .svg")
+    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
+    add_machine_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    device = use_machine(args)
+    if args.picture:
+        need("matplotlib", "--picture")
+    for name in ("images", "top"):
+        if getattr(args, name) is not None and getattr(args, name) < 1:
+            raise UsageError(f"--{name} {getattr(args, name)}: it must be 1 or more")
+    data, model = _data_and_model(args)
+    split = getattr(data, args.split)
+    images, labels = split.images[: args.images], split.labels[: args.images]
+    model = model.to(device)
+    x = images.to(device)
+    body, x = (model.body, model.normalize(x)) if args.units == "normalized" else (model, x)
+    found = measure(body, x)
+    numbers = summary(found, labels, data.classes, args.top)
+    numbers |= {"data": data.name, "split": args.split, "units": args.units}
+    if args.picture:
+        from ..pictures import sensitivity_picture  # here, so that the others do not wait for matplotlib
+
+        sensitivity_picture(args.picture, found, images, labels, data.classes, UNITS[args.units])
+    if args.json:
+        print(json.dumps(numbers | {"environment": environment(device)}))
+    else:
+        print(_report(numbers))
+
+
+def _data_and_model(args: argparse.Namespace) -> tuple[DataSet, Normalized]:
+    if (args.folder is None) == (args.net is None):
+        raise UsageError("name either the folder of a run or --net, and not both")
+    if args.folder is not None:
+        config = read_config(args.folder)
+        data = load(args.data or config.data, args.data_root)
+        return data, load_run(args.folder, config, data)
+    if args.data is None:
+        raise UsageError("--net needs --data: which images shall it see?")
+    data = load(args.data, args.data_root)
+    _, channels, size, _ = data.train.images.shape
+    body = build(args.net, channels, size, len(data.classes))
+    if args.weights is not None:
+        load_weights(body, args.weights)
+    return data, Normalized(body, data.mean, data.std)
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """A state_dict from safetensors, or from torch.save without running any code in it."""
+    if path.suffix == ".safetensors":
+        state, _ = load_safetensors(path)
+    else:
+        state = _unpickled(path)
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        raise UsageError(f"{path}: these are not the weights of this net ({error})") from error
+
+
+def _unpickled(path: Path) -> dict[str, Tensor]:
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise UsageError(f"{path}: there is no such file") from None
+    except Exception as error:  # torch.load raises whatever the bytes make it raise
+        raise UsageError(
+            f"{path}: not a plain state_dict; save model.state_dict() with safetensors or torch.save "
+            f"({str(error).splitlines()[0]})"
+        ) from error
+    if not isinstance(state, dict):
+        raise UsageError(f"{path}: holds a {type(state).__name__}, not a state_dict")
+    return state
+
+
+def _report(n: dict[str, Any]) -> str:
+    heads = ["mean", "5%", "50%", "95%", "100%"]
+    rows = [["σ", "images", *(h.replace("100%", "max").replace("50%", "median") for h in heads)]]
+    groups = {"all": n["sigma"] | {"images": n["images"]}} | n["by_class"]
+    for name, q in groups.items():
+        rows.append([name, str(q["images"]), *(f"{q[h]:.3f}" for h in heads)])
+    most = [["most sensitive", "σ", "label", "predicted"]]
+    for m in n["most_sensitive"]:
+        most.append([f"#{m['index']}", f"{m['sigma']:.3f}", m["label"], m["predicted"]])
+    quality = f"every σ is within {n['worst_relative_residual']:.0e} (relative) of a singular value"
+    if n["not_converged"]:
+        quality += f"; {n['not_converged']} did not reach the tolerance"
+    intro = f"σ = ‖J(x)‖₂ with respect to {UNITS[n['units']]}, {n['data']} {n['split']}; {quality}."
+    return f"{intro}\n\n{table(rows)}\n\n{table(most)}"

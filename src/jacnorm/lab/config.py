@@ -1,0 +1,132 @@
+"""What defines a run. Two runs with equal configs have equal results, so a run's id is made of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from .errors import UsageError
+
+METHODS = ("none", "l2", "spectral-bound", "frobenius", "spectral", "analytic")
+
+# Options that only some methods look at.
+_PENALTY_OPTIONS = {
+    "weight": {"l2", "spectral-bound", "frobenius", "spectral", "analytic"},
+    "iterations": {"spectral", "spectral-bound"},
+    "projections": {"frobenius"},
+    "warm_start": {"spectral"},
+    "h": {"spectral"},
+    "threshold": {"spectral"},
+    "batch_norm": {"frobenius", "spectral", "analytic"},
+}
+_CHOICES = {
+    "method": METHODS,
+    "schedule": ("constant", "cosine"),
+    "protocol": ("paper", "held-out"),
+    "h": ("identity", "square", "hinge"),
+    "batch_norm": ("fixed", "flowing"),
+}
+
+
+class ConfigError(UsageError):
+    """A setting that does not exist or makes no sense."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """The defaults are the paper's LeNet runs, on the small data set that needs no download."""
+
+    data: str = "digits"
+    net: str = "mlp"  # a name of lab.nets, or package.module:factory
+    width: float = 1.0  # scales the channels of vgg16 and resnet18
+    method: str = "spectral"
+    weight: float = 0.01  # λ
+    learning_rate: float = 0.01
+    momentum: float = 0.8
+    batch_size: int = 32
+    epochs: int = 50
+    schedule: str = "constant"
+    augment: bool = False  # random crop and flip
+    protocol: str = "paper"  # validate on the test split as the paper does, or on a part of train
+    seed: int = 0
+    iterations: int = 1  # rounds of power iteration
+    projections: int = 1
+    warm_start: bool = True  # go on from each sample's last vector; the paper starts at random
+    h: str = "identity"
+    threshold: float = 1.0  # of h = "hinge"
+    batch_norm: str = "fixed"
+
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in choices:
+                raise ConfigError(f"{name} = {value!r}: {_did_you_mean(str(value), choices)}")
+        for name in ("weight", "learning_rate", "batch_size", "epochs", "width", "threshold"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name} = {getattr(self, name)}: it must be positive")
+        for name in ("iterations", "projections"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} = {getattr(self, name)}: it must be 1 or more")
+        if not 0 <= self.momentum < 1:
+            raise ConfigError(f"momentum = {self.momentum}: it must be in [0, 1)")
+
+    def relevant(self) -> dict[str, Any]:
+        """The settings that matter for this method."""
+        everything = asdict(self)
+        unused = {name for name, methods in _PENALTY_OPTIONS.items() if self.method not in methods}
+        return {name: value for name, value in everything.items() if name not in unused}
+
+    @property
+    def id(self) -> str:
+        """Readable in front, unique behind."""
+        text = json.dumps(self.relevant(), sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:10]
+        net = self.net.replace(":", ".")
+        weight = "" if self.method == "none" else f"-{self.weight:g}"
+        return f"{self.data}-{net}-{self.method}{weight}-s{self.seed}-{digest}"
+
+
+def make_config(settings: Mapping[str, Any]) -> RunConfig:
+    """A config from a mapping; a key that does not exist or a value of the wrong type is an error."""
+    types = get_type_hints(RunConfig)
+    for key, value in settings.items():
+        if key not in types:
+            raise ConfigError(f"there is no setting {key!r}: {_did_you_mean(key, types)}")
+        if not _fits(value, types[key]):
+            raise ConfigError(f"{key} = {value!r}: it must be a {types[key].__name__}")
+    return RunConfig(**{k: types[k](v) for k, v in settings.items()})
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def field_names() -> list[str]:
+    return [field.name for field in fields(RunConfig)]
+
+
+def choices(name: str) -> tuple[str, ...] | None:
+    return _CHOICES.get(name)
+
+
+def _fits(value: Any, kind: type) -> bool:
+    if isinstance(value, bool) or kind is bool:
+        return isinstance(value, bool) and kind is bool
+    return isinstance(value, (int, float) if kind is float else kind)
+
+
+def _did_you_mean(word: str, known: Iterable[str]) -> str:
+    names = list(known)
+    near = get_close_matches(word.replace("-", "_"), names, n=1) or get_close_matches(word, names, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(names)}"

@@ -1,0 +1,61 @@
+"""A training under way, and how it starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..penalties import (
+    AnalyticPenalty,
+    FrobeniusPenalty,
+    Penalty,
+    SpectralBoundPenalty,
+    SpectralPenalty,
+)
+from .config import RunConfig
+from .data import DataSet
+from .nets import Normalized, build
+
+
+@dataclass
+class Run:
+    """Everything that an epoch changes."""
+
+    config: RunConfig
+    model: Normalized
+    optimizer: torch.optim.SGD
+    penalty: Penalty | None
+    history: list[dict[str, Any]]  # one entry an epoch
+
+
+def start(config: RunConfig, data: DataSet, device: torch.device | str) -> Run:
+    torch.manual_seed(config.seed)
+    _, channels, height, _ = data.train.images.shape
+    body = build(config.net, channels, height, len(data.classes), config.width)
+    model = Normalized(body, data.mean, data.std).to(device)
+    optimizer = torch.optim.SGD(
+        model.parameters(),
+        lr=config.learning_rate,
+        momentum=config.momentum,
+        weight_decay=config.weight if config.method == "l2" else 0.0,
+    )
+    return Run(config, model, optimizer, make_penalty(config), [])
+
+
+def make_penalty(config: RunConfig) -> Penalty | None:
+    """None for `none`, and for `l2`, which is the optimizer's own weight decay."""
+    makers = {
+        "spectral": lambda: SpectralPenalty(
+            config.weight,
+            config.iterations,
+            h=config.h,  # type: ignore[arg-type]
+            threshold=config.threshold,
+            seed=config.seed,
+        ),
+        "frobenius": lambda: FrobeniusPenalty(config.weight, config.projections, seed=config.seed),
+        "spectral-bound": lambda: SpectralBoundPenalty(config.weight, config.iterations, seed=config.seed),
+        "analytic": lambda: AnalyticPenalty(config.weight),
+    }
+    return makers[config.method]() if config.method in makers else None

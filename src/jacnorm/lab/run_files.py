@@ -1,0 +1,94 @@
+"""The folder of a run, on disk."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import checkpoint
+from .config import RunConfig, make_config
+from .data import DataSet
+from .errors import UsageError
+from .nets import Normalized
+from .run import Run, start
+
+
+class RunFiles:
+    """The checkpoint is the truth; metrics.jsonl and result.json are made from it."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.checkpoint = folder / "checkpoint.safetensors"
+        self.result = folder / "result.json"
+
+    def prepare(self, run: Run, resume: bool) -> None:
+        if self.checkpoint.exists():
+            if not resume:
+                raise UsageError(
+                    f"{self.folder} already has a run: add --resume to go on with it, or name another folder"
+                )
+            self._load(run)
+        checkpoint.write_json(self.folder / "config.json", asdict(run.config))
+        self._write_metrics(run)
+
+    def save_epoch(self, run: Run) -> None:
+        momentum = {
+            str(i): run.optimizer.state[p]["momentum_buffer"]
+            for i, p in enumerate(run.model.parameters())
+            if run.optimizer.state[p].get("momentum_buffer") is not None
+        }
+        tensors = checkpoint.prefixed("model", run.model.state_dict())
+        tensors |= checkpoint.prefixed("momentum", momentum)
+        if run.penalty is not None:
+            tensors |= checkpoint.prefixed("penalty", run.penalty.state_dict())
+        rest = {"config": asdict(run.config), "history": run.history}
+        checkpoint.save(self.checkpoint, tensors, rest)
+        self._write_metrics(run)
+
+    def finish(self, run: Run, result: dict[str, Any]) -> None:
+        weights = self.folder / "weights.safetensors"
+        checkpoint.save(weights, run.model.state_dict(), {"config": asdict(run.config)})
+        checkpoint.write_json(self.result, result)
+
+    def _load(self, run: Run) -> None:
+        tensors, rest = checkpoint.load(self.checkpoint)
+        if rest["config"] != asdict(run.config):
+            changed = [k for k, v in asdict(run.config).items() if rest["config"].get(k) != v]
+            raise UsageError(f"{self.folder} is a run with other settings: {', '.join(changed)} differ")
+        run.model.load_state_dict(checkpoint.part("model", tensors))
+        momentum = checkpoint.part("momentum", tensors)
+        for i, parameter in enumerate(run.model.parameters()):
+            if str(i) in momentum:
+                run.optimizer.state[parameter]["momentum_buffer"] = momentum[str(i)].to(parameter.device)
+        if run.penalty is not None:
+            run.penalty.load_state_dict(checkpoint.part("penalty", tensors))
+        run.history[:] = rest["history"]
+
+    def _write_metrics(self, run: Run) -> None:
+        lines = "".join(json.dumps(metrics) + "\n" for metrics in run.history)
+        checkpoint.write_atomically(self.folder / "metrics.jsonl", lines.encode())
+
+
+def read_config(folder: Path) -> RunConfig:
+    """What a run's folder was trained with."""
+    path = folder / "config.json"
+    try:
+        return make_config(json.loads(path.read_text()))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{folder} is not the folder of a run ({error})") from error
+
+
+def load_run(folder: Path, config: RunConfig, data: DataSet) -> Normalized:
+    """The trained network of a finished run's folder."""
+    path = folder / "weights.safetensors"
+    if not path.exists():
+        raise UsageError(f"{folder} is not finished: go on with jacnorm train --resume")
+    tensors, _ = checkpoint.load(path)
+    with torch.random.fork_rng():
+        model = start(config, data, "cpu").model
+    model.load_state_dict(tensors)
+    return model.eval()

@@ -1,0 +1,79 @@
+"""How sensitive a network is, image by image."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from .. import linearize, spectral_norm
+
+CHUNK = 500
+QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """σ of each image, and how good the number is."""
+
+    sigma: Tensor  # (N,)
+    residual: Tensor  # (N,)
+    converged: Tensor  # (N,)
+    predicted: Tensor  # (N,)
+    directions: Tensor  # (N, C, H, W): the change of the input that the output sees most
+
+    def most_sensitive(self, count: int) -> Tensor:
+        return self.sigma.argsort(descending=True)[:count]
+
+
+@torch.no_grad()
+def measure(model: nn.Module, x: Tensor, *, tol: float = 1e-3, quiet: bool = False) -> Sensitivity:
+    """σ of the model at each of the inputs x, chunk by chunk."""
+    model.eval()
+    parts: list[tuple[Tensor, ...]] = []
+    with tqdm(total=len(x), unit=" images", disable=True if quiet else None, desc="measuring") as bar:
+        for chunk in x.split(CHUNK):
+            J = linearize(model, chunk)
+            e = spectral_norm(J, tol=tol)
+            predicted = J.output.flatten(1).argmax(1)
+            parts.append((e.sigma, e.residual, e.converged, predicted, e.v))
+            bar.update(len(chunk))
+    return Sensitivity(*(torch.cat(part).cpu() for part in zip(*parts, strict=True)))
+
+
+def summary(s: Sensitivity, labels: Tensor, classes: tuple[str, ...], top: int) -> dict[str, Any]:
+    """The numbers of a report: quantiles overall and for each class, and the most sensitive images."""
+    labels = labels.cpu()
+    by_class = {
+        name: _quantiles(s.sigma[labels == i]) | {"images": int((labels == i).sum())}
+        for i, name in enumerate(classes)
+        if (labels == i).any()
+    }
+    most = [
+        {
+            "index": int(i),
+            "sigma": float(s.sigma[i]),
+            "label": classes[int(labels[i])],
+            "predicted": classes[int(s.predicted[i])],
+        }
+        for i in s.most_sensitive(top)
+    ]
+    relative = s.residual / s.sigma.clamp_min(torch.finfo(s.sigma.dtype).tiny)
+    return {
+        "images": len(s.sigma),
+        "sigma": _quantiles(s.sigma),
+        "by_class": by_class,
+        "most_sensitive": most,
+        "not_converged": int((~s.converged).sum()),
+        "worst_relative_residual": float(relative.max()),
+    }
+
+
+def _quantiles(sigma: Tensor) -> dict[str, float]:
+    points = torch.tensor(QUANTILES, dtype=sigma.dtype)
+    values = sigma.quantile(points).tolist()
+    names = [f"{100 * q:g}%" for q in QUANTILES]
+    return {"mean": float(sigma.mean()), **dict(zip(names, values, strict=True))}

@@ -1,0 +1,140 @@
+"""Training, from a config to a folder with weights, metrics and a result."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .. import linearize
+from ..errors import JacnormError, NonFiniteError
+from .config import RunConfig
+from .data import DataSet, Split, batches, crop_and_flip
+from .environment import environment
+from .progress import Progress
+from .run import Run, start
+from .run_files import RunFiles
+from .score import score
+
+HELD_OUT = 1 / 6  # of the train split, under the protocol "held-out"
+
+
+class TrainingError(JacnormError):
+    """Training cannot go on; the message says where it stopped and what to try."""
+
+
+def train(
+    config: RunConfig,
+    data: DataSet,
+    folder: Path,
+    *,
+    device: torch.device | str = "cpu",
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Train to the end, with a checkpoint after every epoch, and return the result (also in result.json)."""
+    progress = progress or Progress(quiet=True)
+    files = RunFiles(folder)
+    run_data = data.held_out(HELD_OUT, seed=0) if config.protocol == "held-out" else data
+    run_data = run_data.to(device)
+    with torch.random.fork_rng():
+        run = start(config, run_data, device)
+        files.prepare(run, resume)
+        with progress.training(config, len(run.history), len(run_data.train)):
+            for epoch in range(len(run.history), config.epochs):
+                metrics = train_epoch(run, run_data.train, epoch, progress)
+                metrics |= prefixed("validation", score(run.model, run_data.test))
+                run.history.append(metrics)
+                files.save_epoch(run)
+                progress.epoch_done(metrics)
+    result = {
+        "id": config.id,
+        "config": asdict(config),
+        "test": score(run.model, data.test.to(device)),
+        "history": run.history,
+        "environment": environment(device),
+    }
+    files.finish(run, result)
+    return result
+
+
+def train_epoch(run: Run, split: Split, epoch: int, progress: Progress) -> dict[str, Any]:
+    """One pass over the data; everything random in it depends on the seed and the epoch alone."""
+    config, begin = run.config, time.perf_counter()
+    generator = torch.Generator().manual_seed(_mix(config.seed, epoch))
+    torch.manual_seed(_mix(config.seed, epoch))  # for dropout
+    learning_rate = scheduled(config, epoch)
+    for group in run.optimizer.param_groups:
+        group["lr"] = learning_rate
+    run.model.train()
+    totals = torch.zeros(3, device=split.labels.device)
+    for step, (index, images, labels) in enumerate(batches(split, config.batch_size, generator)):
+        if config.augment:
+            images = crop_and_flip(images, generator)
+        try:
+            loss, penalty, correct = train_step(run, images, labels, index)
+        except NonFiniteError as error:
+            raise _diverged("The network's output has NaN or inf.", run, epoch, step) from error
+        if not math.isfinite(total := float(loss + penalty)):
+            raise _diverged(f"The loss is {total}.", run, epoch, step)
+        totals += len(labels) * torch.stack([loss, penalty, correct])
+        progress.step_done(len(labels), totals)
+    seconds = time.perf_counter() - begin
+    loss, penalty, accuracy = (totals / len(split)).tolist()
+    return {
+        "epoch": epoch + 1,
+        "learning_rate": learning_rate,
+        "train_loss": loss,
+        "train_penalty": penalty,
+        "train_accuracy": accuracy,
+        "seconds": seconds,
+        "images_per_second": len(split) / seconds,
+    }
+
+
+def train_step(run: Run, images: Tensor, labels: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """One optimizer step; the batch's loss, penalty and accuracy."""
+    x = run.model.normalize(images)
+    if run.penalty is None:
+        output = run.model.body(x)
+        loss = F.cross_entropy(output, labels)
+        penalty = torch.zeros_like(loss)
+    else:
+        J = linearize(run.model.body, x, batch_norm=run.config.batch_norm)  # type: ignore[arg-type]
+        output = J.output
+        loss = F.cross_entropy(output, labels)
+        penalty = run.penalty(J, index=index if run.config.warm_start else None)
+    run.optimizer.zero_grad()
+    (loss + penalty).backward()
+    run.optimizer.step()
+    correct = (output.detach().argmax(1) == labels).float().mean()
+    return loss.detach(), penalty.detach(), correct
+
+
+def scheduled(config: RunConfig, epoch: int) -> float:
+    if config.schedule == "constant":
+        return config.learning_rate
+    return config.learning_rate * (1 + math.cos(math.pi * epoch / config.epochs)) / 2
+
+
+def prefixed(prefix: str, metrics: dict[str, Any]) -> dict[str, Any]:
+    return {f"{prefix}_{name}": value for name, value in metrics.items()}
+
+
+def _mix(seed: int, epoch: int) -> int:
+    """A seed of its own for every epoch of every run."""
+    return (seed * 1_000_003 + epoch) % 2**63
+
+
+def _diverged(what: str, run: Run, epoch: int, step: int) -> TrainingError:
+    kept = f"The checkpoint of epoch {epoch} is kept." if epoch else "There is no checkpoint yet."
+    advice = "Try a smaller learning rate"
+    if run.penalty is not None:
+        advice += f" or weight (they are {run.config.learning_rate} and {run.config.weight})"
+    return TrainingError(f"Epoch {epoch + 1}, step {step + 1}: {what} {advice}. {kept}")

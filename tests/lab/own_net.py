@@ -1,0 +1,18 @@
+"""A user's own network, for `--net own_net:small`."""
+
+from torch import nn
+
+
+def small():
+    return nn.Sequential(
+        *(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Dropout(0.2), nn.Linear(64, 10)),
+    )
+
+
+def smooth():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.BatchNorm1d(16), nn.GELU(), nn.Linear(16, 10))
+
+
+def not_a_net():
+    return 3

@@ -1,0 +1,266 @@
+"""The command as a person runs it: real processes, real files, a real kill -9."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from jacnorm.lab.checkpoint import load as load_tensors
+from jacnorm.lab.cli import main
+from jacnorm.lab.nets import MLP
+
+HERE = Path(__file__).parent
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"}
+
+
+def jacnorm(*args, check=0, cwd=None):
+    """The command in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "jacnorm", *map(str, args)],
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+        cwd=cwd,
+        timeout=120,
+    )
+    assert done.returncode == check, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture
+def here(capsys, monkeypatch):
+    """The command in this process, which saves the seconds that a new one needs to import torch."""
+    monkeypatch.syspath_prepend(str(HERE))
+
+    def call(*args):
+        assert main([str(a) for a in args]) == 0
+        return capsys.readouterr().out
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli") / "run"
+    jacnorm("train", "--epochs", 3, "--weight", 0.1, "--learning-rate", 0.05, "--out", folder)
+    return folder
+
+
+def test_train_prints_what_it_found_and_where(tmp_path):
+    out = jacnorm("train", "--epochs", 1, "--quiet", cwd=tmp_path)
+    assert "test accuracy" in out.stdout
+    assert out.stderr == ""
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert folder.name in out.stdout
+    assert (folder / "weights.safetensors").exists()
+
+
+def test_train_from_toml_with_an_option_on_top(tmp_path, here):
+    file = tmp_path / "run.toml"
+    file.write_text('method = "frobenius"\nweight = 0.003\nepochs = 1\n')
+    out = here("train", "--config", file, "--seed", 7, "--json", "--out", tmp_path / "run")
+    config = json.loads(out)["config"]
+    assert (config["method"], config["epochs"], config["seed"]) == ("frobenius", 1, 7)
+
+
+def test_evaluate(run, here):
+    trained = json.loads((run / "result.json").read_text())
+    found = json.loads(here("evaluate", run, "--json"))
+    assert found["test"] == trained["test"]
+    assert "accuracy" in here("evaluate", run)
+
+
+def test_measure_a_run(run, tmp_path, here):
+    picture = tmp_path / "s.png"
+    out = here("measure", run, "--picture", picture)
+    assert "most sensitive" in out
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    numbers = json.loads(here("measure", run, "--json", "--top", 3))
+    assert numbers["images"] == sum(c["images"] for c in numbers["by_class"].values()) == 360
+    assert numbers["most_sensitive"][0]["sigma"] == pytest.approx(numbers["sigma"]["100%"])
+    assert len(numbers["most_sensitive"]) == 3
+    assert numbers["not_converged"] == 0
+    in_pixels = json.loads(here("measure", run, "--json", "--units", "pixels"))
+    ratio = in_pixels["sigma"]["50%"] / numbers["sigma"]["50%"]
+    assert ratio == pytest.approx(1 / 0.3763, rel=1e-3)  # one over the standard deviation of a pixel
+
+
+@pytest.mark.parametrize("ending", ["safetensors", "pt"])
+def test_measure_ones_own_model(tmp_path, ending, here):
+    import safetensors.torch
+
+    torch.manual_seed(0)
+    state = MLP((64, 256, 256, 10)).state_dict()
+    file = tmp_path / f"weights.{ending}"
+    if ending == "pt":
+        torch.save(state, file)
+    else:
+        safetensors.torch.save_file(state, file)
+    out = here("measure", "--net", "mlp", "--weights", file, "--data", "digits", "--images", 50, "--json")
+    numbers = json.loads(out)
+    assert numbers["images"] == 50
+    own = here("measure", "--net", "own_net:small", "--data", "digits", "--images", 20)
+    assert "digits test" in own
+
+
+def test_a_pickle_is_not_executed(tmp_path):
+    class Payload:
+        def __reduce__(self):
+            return (os.mkdir, (str(tmp_path / "executed"),))
+
+    torch.save(Payload(), tmp_path / "evil.pt")
+    out = jacnorm("measure", "--net", "mlp", "--weights", tmp_path / "evil.pt", "--data", "digits", check=2)
+    assert "not a plain state_dict" in out.stderr
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ([], "required: COMMAND"),
+        (["tran"], "invalid choice"),
+        (["train", "--epohcs", "3"], "did you mean --epochs?"),
+        (["train", "--epochs", "three"], "invalid int value"),
+        (["train", "--epochs", "0"], "epochs = 0: it must be positive"),
+        (["train", "--method", "spectra"], "invalid choice"),
+        (["train", "--data", "nist"], "there is no data set 'nist'"),
+        (["train", "--net", "lenet"], "12×12 or more"),
+        (["train", "--net", "own_net:not_a_net"], "returned int, not an nn.Module"),
+        (["train", "--config", "none.toml"], "none.toml: there is no such file"),
+        (["train", "--device", "cuda"], "--device cuda: not to be had here"),
+        (["train", "--threads", "0"], "--threads 0"),
+        (["evaluate", "nowhere"], "nowhere is not the folder of a run"),
+        (["measure"], "either the folder of a run or --net"),
+        (["measure", "--net", "mlp"], "--net needs --data"),
+        (["measure", "--net", "mlp", "--data", "digits", "--weights", "none.pt"], "no such file"),
+        (["measure", "--net", "mlp", "--data", "digits", "--images", "0"], "--images 0"),
+        (["measure", "--net", "mlp", "--data", "digits", "--picture", "x.doc"], "x.doc"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(args, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(HERE))
+    try:
+        code = main(args)
+    except SystemExit as exit_of_argparse:
+        code = exit_of_argparse.code
+    assert code == 2
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_run_ends_with_one(tmp_path):
+    out = jacnorm("train", "--learning-rate", 1e6, "--epochs", 2, "--out", tmp_path, check=1)
+    assert "Epoch 1, step" in out.stderr
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate", "measure", "demo"])
+def test_help_has_an_example(command):
+    assert "example:\n  jacnorm " + command in jacnorm(command, "--help").stdout
+
+
+def test_version():
+    import jacnorm as jn
+
+    assert jacnorm("--version").stdout.strip() == f"jacnorm {jn.__version__}"
+
+
+def start(folder, epochs):
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-m", "jacnorm", "train", "--net", "own_net:small", "--out", folder),
+            *("--epochs", str(epochs), "--resume", "--quiet"),
+        ],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def wait_for_epoch(folder, epoch):
+    metrics = folder / "metrics.jsonl"
+    until = time.monotonic() + 60
+    while not metrics.exists() or len(metrics.read_text().splitlines()) < epoch:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_kill_9_and_resume_end_with_the_very_same_weights(tmp_path):
+    whole = start(tmp_path / "whole", 12)
+    for epoch, delay in ((1, 0.02), (4, 0.11), (7, 0.0)):
+        process = start(tmp_path / "killed", 12)
+        wait_for_epoch(tmp_path / "killed", epoch)
+        time.sleep(delay)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+        process.communicate()
+    last = start(tmp_path / "killed", 12)
+    for process in (last, whole):
+        assert process.wait(60) == 0, process.communicate()[1]
+        process.communicate()
+    a, b = (load_tensors(tmp_path / name / "weights.safetensors")[0] for name in ("whole", "killed"))
+    assert a.keys() == b.keys()
+    for name in a:
+        assert torch.equal(a[name], b[name]), name
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path):
+    process = start(tmp_path, 500)
+    wait_for_epoch(tmp_path, 1)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"go on with --resume" in error
+    assert b"Traceback" not in error
+
+
+def test_a_bar_on_a_terminal(tmp_path):
+    master, slave = pty.openpty()
+    termios.tcsetwinsize(slave, (24, 100))
+    command = [sys.executable, "-m", "jacnorm", "train", "--epochs", "3", "--out", str(tmp_path)]
+    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=slave, stderr=slave)
+    os.close(slave)
+    shown = b""
+    while True:
+        try:
+            part = os.read(master, 4096)
+        except OSError:  # the other side has closed
+            break
+        shown += part
+    assert process.wait(60) == 0
+    text = shown.decode()
+    assert "100%" in text
+    assert "images/s" in text
+
+
+def test_tensorboard(tmp_path, here):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    here("train", "--epochs", 2, "--out", tmp_path / "run", "--tensorboard", tmp_path / "board")
+    (folder,) = (tmp_path / "board").iterdir()
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    assert "validation_accuracy" in events.Tags()["scalars"]
+    assert [e.step for e in events.Scalars("train_loss")] == [1, 2]
+
+
+def test_demo(tmp_path, here):
+    out = here("demo", "--picture", tmp_path / "demo.png")
+    rows = {line.split()[0]: line.split()[1:] for line in out.splitlines() if "%" in line}
+    assert set(rows) == {"none", "l2", "frobenius", "spectral"}
+    accuracy, noisy, sigma = (
+        {name: float(row[i].rstrip("%")) for name, row in rows.items()} for i in range(3)
+    )
+    assert accuracy["spectral"] > accuracy["none"] - 1
+    assert noisy["spectral"] > noisy["none"] + 2
+    assert sigma["spectral"] < sigma["none"] / 2
+    assert (tmp_path / "demo.png").exists()

@@ -1,0 +1,55 @@
+import pytest
+
+from jacnorm.lab.config import METHODS, ConfigError, RunConfig, make_config, read_toml
+
+
+def test_defaults_are_the_papers():
+    config = RunConfig()
+    assert (config.momentum, config.batch_size, config.epochs, config.iterations) == (0.8, 32, 50, 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"learning_rte": 0.1}, "did you mean 'learning_rate'"),
+        ({"learning-rate": 0.1}, "did you mean 'learning_rate'"),
+        ({"zzz": 1}, "choose one of data, net"),
+        ({"method": "spectrl"}, "did you mean 'spectral'"),
+        ({"epochs": "many"}, "epochs = 'many': it must be a int"),
+        ({"epochs": 1.5}, r"epochs = 1\.5"),
+        ({"epochs": True}, "epochs = True"),
+        ({"augment": 1}, "augment = 1: it must be a bool"),
+        ({"weight": 0.0}, r"weight = 0\.0: it must be positive"),
+        ({"weight": float("nan")}, "weight = nan"),
+        ({"iterations": 0}, "iterations = 0"),
+        ({"momentum": 1.0}, "momentum"),
+        ({"schedule": "linear"}, "schedule = 'linear'"),
+    ],
+)
+def test_bad_settings(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        make_config(settings)
+
+
+def test_whole_numbers_do_for_floats():
+    assert make_config({"weight": 1}).weight == 1.0
+
+
+def test_id_depends_on_what_matters_and_on_nothing_else():
+    ids = {RunConfig(method=m, seed=s).id for m in METHODS for s in (0, 1)}
+    assert len(ids) == 2 * len(METHODS)
+    assert RunConfig(method="none", weight=1.0).id == RunConfig(method="none", weight=2.0).id
+    assert RunConfig(weight=1.0).id != RunConfig(weight=2.0).id
+    assert RunConfig(method="frobenius", iterations=1).id == RunConfig(method="frobenius", iterations=2).id
+    assert RunConfig(iterations=1).id != RunConfig(iterations=2).id
+
+
+def test_toml(tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_text('method = "frobenius"\nweight = 0.1\n')
+    assert make_config(read_toml(file)) == RunConfig(method="frobenius", weight=0.1)
+    file.write_text("method = ")
+    with pytest.raises(ConfigError, match=r"run\.toml"):
+        read_toml(file)
+    with pytest.raises(ConfigError, match="no such file"):
+        read_toml(tmp_path / "none.toml")

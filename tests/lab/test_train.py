@@ -1,0 +1,185 @@
+"""The loop: what it learns, that it repeats itself, and that nothing is lost when it stops."""
+
+import io
+import json
+import math
+
+import pytest
+import torch
+
+from jacnorm.lab.config import METHODS, RunConfig
+from jacnorm.lab.data import DataSet, Split, load
+from jacnorm.lab.errors import UsageError
+from jacnorm.lab.progress import Progress
+from jacnorm.lab.run_files import load_run, read_config
+from jacnorm.lab.score import score
+from jacnorm.lab.train import TrainingError, scheduled, train
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load("digits")
+
+
+@pytest.fixture(autouse=True)
+def _own_net_importable(monkeypatch, request):
+    monkeypatch.syspath_prepend(str(request.path.parent))
+
+
+def weights(folder, digits):
+    return load_run(folder, read_config(folder), digits).state_dict()
+
+
+def assert_same(a, b):
+    assert a.keys() == b.keys()
+    for name in a:
+        assert torch.equal(a[name], b[name]), name
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_learns(method, digits, tmp_path):
+    weight = {"frobenius": 0.003, "spectral-bound": 0.001}.get(method, 0.01)
+    config = RunConfig(method=method, weight=weight, epochs=4, learning_rate=0.05)
+    result = train(config, digits, tmp_path)
+    assert result["test"]["accuracy"] > 0.9
+    assert [m["epoch"] for m in result["history"]] == [1, 2, 3, 4]
+    assert result["history"][-1]["validation_accuracy"] == result["test"]["accuracy"]
+    assert json.loads((tmp_path / "result.json").read_text()) == result
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == result["history"]
+
+
+def test_regularized_networks_are_less_sensitive(digits, tmp_path):
+    found = {}
+    for method, weight in {"none": 1.0, "l2": 0.01, "spectral": 0.1, "analytic": 0.1}.items():
+        config = RunConfig(method=method, weight=weight, epochs=10, learning_rate=0.05)
+        found[method] = train(config, digits, tmp_path / method)["test"]["sigma"]
+    assert found["spectral"] < found["l2"] < found["none"]
+    assert found["spectral"] == pytest.approx(found["analytic"], rel=0.15)
+
+
+def test_l2_is_the_weight_decay_penalty(digits, tmp_path):
+    """One epoch of SGD with weight decay ends where the penalty in the loss would."""
+    from torch.nn.functional import cross_entropy
+
+    import jacnorm as jn
+    from jacnorm.lab.data import batches
+    from jacnorm.lab.run import start
+    from jacnorm.lab.train import _mix
+
+    config = RunConfig(method="l2", weight=0.01, epochs=1)
+    train(config, digits, tmp_path)
+    run = start(RunConfig(method="none"), digits, "cpu")
+    penalty = jn.WeightDecay(0.01)
+    for _, images, labels in batches(digits.train, 32, torch.Generator().manual_seed(_mix(0, 0))):
+        J = jn.linearize(run.model.body, run.model.normalize(images))
+        run.optimizer.zero_grad()
+        (cross_entropy(J.output, labels) + penalty(J)).backward()
+        run.optimizer.step()
+    expected = run.model.state_dict()
+    for name, value in weights(tmp_path, digits).items():
+        torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("net", ["mlp", "own_net:small", "own_net:smooth"])
+def test_same_seed_same_weights_and_another_seed_others(net, digits, tmp_path):
+    few = DataSet.of("digits", digits.train.take(torch.arange(200)), digits.test, digits.classes)
+    for name, seed in {"a": 0, "b": 0, "c": 1}.items():
+        before = torch.get_rng_state()
+        train(RunConfig(net=net, seed=seed, epochs=2), few, tmp_path / name)
+        assert torch.equal(torch.get_rng_state(), before)
+        torch.manual_seed(99)  # whatever the state was
+    a, b, c = (weights(tmp_path / name, digits) for name in "abc")
+    assert_same(a, b)
+    assert any(not torch.equal(a[name], c[name]) for name in a)
+
+
+@pytest.mark.parametrize("method", ["none", "spectral", "spectral-bound", "frobenius"])
+@pytest.mark.parametrize("net", ["mlp", "own_net:small", "own_net:smooth"])
+def test_resuming_ends_with_the_very_same_weights(method, net, digits, tmp_path, monkeypatch):
+    few = DataSet.of("digits", digits.train.take(torch.arange(200)), digits.test, digits.classes)
+    config = RunConfig(method=method, net=net, epochs=4, schedule="cosine", augment=True)
+    whole = train(config, few, tmp_path / "whole")
+
+    class Stop(Exception):
+        pass
+
+    def stop_after_two(self, metrics):
+        if metrics["epoch"] == 2:
+            raise Stop
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "epoch_done", stop_after_two)
+        with pytest.raises(Stop):
+            train(config, few, tmp_path / "parts")
+    with pytest.raises(UsageError, match="add --resume"):
+        train(config, few, tmp_path / "parts")
+    import jacnorm.verify
+
+    jacnorm.verify._verdicts.clear()  # as in a new process
+    parts = train(config, few, tmp_path / "parts", resume=True)
+    assert_same(weights(tmp_path / "whole", digits), weights(tmp_path / "parts", digits))
+    assert parts["test"] == whole["test"]
+    timing = {"seconds", "images_per_second"}
+    for ours, theirs in zip(parts["history"], whole["history"], strict=True):
+        assert {k: v for k, v in ours.items() if k not in timing} == {
+            k: v for k, v in theirs.items() if k not in timing
+        }
+
+
+def test_resuming_with_other_settings_is_refused(digits, tmp_path):
+    train(RunConfig(epochs=1), digits, tmp_path)
+    with pytest.raises(UsageError, match="other settings: weight, epochs differ"):
+        train(RunConfig(epochs=2, weight=0.5), digits, tmp_path, resume=True)
+
+
+def test_divergence_says_where_and_keeps_the_checkpoint(digits, tmp_path):
+    broken = Split(digits.train.images.clone(), digits.train.labels)
+    data = DataSet("digits", broken, digits.test, digits.mean, digits.std, digits.classes)
+    progress = Progress(quiet=True, listeners=(lambda m: broken.images.fill_(1e38),))
+    with pytest.raises(TrainingError, match=r"Epoch 2, step 1: .* The checkpoint of epoch 1 is kept"):
+        train(RunConfig(epochs=3), data, tmp_path, progress=progress)
+    assert (tmp_path / "checkpoint.safetensors").exists()
+
+
+def test_held_out_protocol_keeps_the_test_split_for_the_end(digits, tmp_path):
+    result = train(RunConfig(protocol="held-out", epochs=1), digits, tmp_path)
+    assert result["history"][-1]["validation_accuracy"] != result["test"]["accuracy"]
+    model = load_run(tmp_path, read_config(tmp_path), digits)
+    assert score(model, digits.test) == result["test"]
+
+
+def test_cosine_schedule():
+    config = RunConfig(schedule="cosine", learning_rate=0.1, epochs=10)
+    rates = [scheduled(config, epoch) for epoch in range(10)]
+    assert rates[0] == 0.1
+    assert rates[5] == pytest.approx(0.05)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+    theirs = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
+    for rate in rates:
+        assert rate == pytest.approx(theirs.get_last_lr()[0])
+        optimizer.step()
+        theirs.step()
+
+
+def test_a_log_file_gets_a_line_an_epoch(digits, tmp_path):
+    stream = io.StringIO()
+    train(RunConfig(epochs=2), digits, tmp_path, progress=Progress(stream=stream))
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("epoch   1/2  loss")
+    assert all(word in lines[1] for word in ("accuracy", "σ", "images/s", "0:00 left"))
+
+
+def test_score_is_the_mean_over_all_images(digits):
+    torch.manual_seed(0)
+    from jacnorm.lab.run import start
+
+    model = start(RunConfig(), digits, "cpu").model
+    with torch.no_grad():
+        output = model(digits.test.images)
+    found = score(model, digits.test, batch_size=7)
+    loss = torch.nn.functional.cross_entropy(output, digits.test.labels)
+    assert found["loss"] == pytest.approx(float(loss), rel=1e-5)
+    assert found["accuracy"] == float((output.argmax(1) == digits.test.labels).double().mean())
+    assert math.isfinite(found["sigma"])
