@@ -31,6 +31,7 @@ format: .venv/installed
 	$(BIN)/ruff format .
 
 .venv/installed: pyproject.toml constraints.txt
+	@echo "Installing into .venv; this takes a minute or two."
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lab,dev]'
 	touch $@

@@ -281,6 +281,49 @@ def test_a_tensor_changed_behind_a_view_goes_to_autograd():
     torch.testing.assert_close(J.dense(), expected)
 
 
+@pytest.mark.parametrize("overwrite", [lambda y: y.sub_(5), lambda y: y[:, :2].sub_(5)])
+def test_an_activation_that_is_overwritten_is_refused_as_autograd_does(overwrite):
+    """ReLU reads its mask off its own output, here and in autograd."""
+
+    class Sometimes(nn.Module):
+        overwrites = False
+
+        def forward(self, x):
+            y = torch.relu(x)
+            z = 2 * y
+            if self.overwrites:
+                overwrite(y)
+            return z
+
+    model, x = Sometimes(), torch.randn(3, 4)
+    jn.linearize(model, x)
+    model.overwrites = True
+    J = jn.linearize(model, x)
+    assert "changed in place" in J.reason
+    with pytest.raises(jn.UnsupportedModelError, match="modified by an inplace operation"):
+        J.vjp(J.output)
+
+
+@pytest.mark.parametrize("shape", [(8, 4, 60, 60), (8, 4, 61, 60), (2, 4, 4, 4)])
+def test_max_pool_chooses_as_pytorch_does(shape):
+    x = torch.randn(shape).round()  # with many ties
+    model = nn.MaxPool2d(2, return_indices=True)
+    chosen = []
+
+    def pool(x):
+        y, index = model(x)
+        chosen.append(index)
+        return y
+
+    J = jn.linearize(pool, x)
+    expected_y, expected = model(x)
+    assert torch.equal(J.output, expected_y)
+    assert torch.equal(chosen[0], expected)
+    u = torch.randn_like(J.output)
+    z = x.clone().requires_grad_()
+    torch.testing.assert_close(J.vjp(u), torch.autograd.grad(model(z)[0], z, u)[0])
+
+
 def test_a_new_path_through_the_model_is_noticed():
     class Sometimes(nn.Module):
         smooth = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from torch import Tensor
@@ -13,6 +14,14 @@ _RENAMED = {"axis": "dim", "keepdims": "keepdim"}
 
 def canonical_name(func: Any, args: tuple[Any, ...]) -> tuple[str, bool]:
     """The rule's name for this call, and whether the call writes into its first argument."""
+    name, in_place = _name(func)
+    if name in ("max", "min") and len(args) > 1 and isinstance(args[1], Tensor):
+        return f"{name}imum", False
+    return name, in_place
+
+
+@cache
+def _name(func: Any) -> tuple[str, bool]:
     name = getattr(func, "__name__", type(func).__name__)
     if name == "__get__":
         return f"get {func.__self__.__name__}", False
@@ -20,9 +29,7 @@ def canonical_name(func: Any, args: tuple[Any, ...]) -> tuple[str, bool]:
         return f"torch.ops.{func}", False
     if name.startswith("__"):
         return name, name == "__setitem__"
-    if name in ("max", "min") and len(args) > 1 and isinstance(args[1], Tensor):
-        return f"{name}imum", False
-    if name == "unfold" and func is Tensor.unfold:
+    if func is Tensor.unfold:  # not the unfold of torch.nn.functional
         return "Tensor.unfold", False
     return name.strip("_"), name.endswith("_")
 

@@ -16,7 +16,7 @@ from .batchnorm import Gate, batch_norm
 from .calls import canonical_name, one_way
 from .decompose import ELEMENTARY
 from .rules import RULES, NoRule, Rule
-from .rules.table import LIST
+from .rules.table import LIST, Borrowed
 from .tape import Slot, Step, Tape
 
 # Calls whose result carries no derivative, although it is made of floats.
@@ -27,10 +27,11 @@ CONSTANT = frozenset(
         *("new_zeros", "new_ones", "new_full", "new_empty", "new_tensor"),
     ]
 )
+_CONTAINERS = frozenset((list, tuple, dict))
 HARMLESS = (int, float, bool, str, torch.Size, torch.dtype, torch.device, torch.layout, type(None))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WeightedLayer:
     """One use of a weight: the paper's W^l, as an operator on the input it really had."""
 
@@ -59,6 +60,7 @@ class Recorder(TorchFunctionMode):
         self._dtypes: list[torch.dtype] = []  # of each slot
         self._source = self._register(x)
         self._ancestry = _Ancestry(x)
+        self._borrowed: list[Borrowed] = []
         self._undo: list[tuple[Tensor, Tensor]] = []
         self._rng = torch.random.get_rng_state() if gate is None else None
 
@@ -66,6 +68,8 @@ class Recorder(TorchFunctionMode):
         target = self._slot(output)
         if target is None:
             raise NoRule("the output is not made of recorded calls on the input")
+        if any(activation.spoilt for activation in self._borrowed):
+            raise NoRule("an activation was changed in place after it was used")
         return Tape(self._steps, self._source, target)
 
     def __torch_function__(
@@ -74,7 +78,7 @@ class Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         try:
             if self._depends(args) or (kwargs and self._depends(kwargs)):
-                return self._call(func, *one_way(args, kwargs))
+                return self._call(func, *(one_way(args, kwargs) if kwargs else (args, kwargs)))
             return self._call_on_others(func, args, kwargs)
         except NoRule as no:
             self._give_up(str(no))
@@ -114,10 +118,10 @@ class Recorder(TorchFunctionMode):
 
     def _piecewise(self, rule: Rule, name: str, func: Any, args: Any, kwargs: Any, in_place: bool) -> Any:
         sources = self._sources(rule, name, args, kwargs)
-        if not in_place:
-            y, forward, backward = rule.apply(*args, **kwargs)
-        elif rule.inplace:
-            y, forward, backward = rule.apply(*args, **{**kwargs, "inplace": True})
+        if rule.inplace or not in_place:
+            kwargs = {**kwargs, "inplace": True} if in_place else kwargs
+            y, forward, backward, *borrowed = rule.apply(*args, **kwargs)
+            self._borrowed += borrowed
         else:  # what must be recorded is read off a copy before it is overwritten
             _, forward, backward = rule.apply(args[0].clone(), *args[1:], **kwargs)
             y = func(*args, **kwargs)
@@ -126,7 +130,7 @@ class Recorder(TorchFunctionMode):
         return y
 
     def _multilinear(self, rule: Rule, name: str, func: Any, args: Any, kwargs: Any, in_place: bool) -> Any:
-        followed = [i for i, a in enumerate(args) if self._depends(a)]
+        followed = [i for i, a in enumerate(args) if self._depends((a,))]
         if len(followed) != 1 or self._depends(kwargs):
             raise NoRule(f"{name} multiplies things that both depend on the input")
         position = followed[0]
@@ -191,7 +195,7 @@ class Recorder(TorchFunctionMode):
     def _sources(self, rule: Rule, name: str, args: Any, kwargs: Any) -> tuple[Slot | None, ...]:
         data = args[0] if rule.data == LIST else args[: rule.data]
         rest = args[1:] if rule.data == LIST else args[rule.data :]
-        if not rule.like and (self._depends(rest) or self._depends(kwargs)):
+        if not rule.like and (self._depends(rest) or (kwargs and self._depends(kwargs))):
             raise NoRule(f"a parameter of {name} depends on the input")
         missing = (None,) * max(0, rule.data - len(data))
         return *[self._slot(a) for a in data], *missing
@@ -227,14 +231,16 @@ class Recorder(TorchFunctionMode):
             raise NoRule("a tensor was changed in place through a view of it")
         return entry[2]
 
-    def _depends(self, value: Any) -> bool:
-        """Whether a value, or anything in a list, tuple or dict, is followed."""
-        if id(value) in self._slots and self._slot(value) is not None:
-            return True
-        kind = type(value)
-        if kind is tuple or kind is list:
-            return any(self._depends(item) for item in value)
-        return kind is dict and any(self._depends(item) for item in value.values())
+    def _depends(self, values: Any) -> bool:
+        """Whether anything in a list, tuple or dict is followed. (Plain loops: every call comes by here.)"""
+        slots = self._slots
+        for value in values.values() if type(values) is dict else values:
+            if id(value) in slots:
+                if self._slot(value) is not None:
+                    return True
+            elif type(value) in _CONTAINERS and self._depends(value):
+                return True
+        return False
 
     def _follow(self, result: Any) -> Any:
         """Keep track of what depends on x after a call without a rule."""

@@ -12,7 +12,7 @@ from torch import Tensor
 Slot = int  # names one activation of the recorded run
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Step:
     """One layer at the recorded point: target = F(sources), and its transpose.
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..checks import check_count, check_positive
 from ..errors import InputError
-from ..estimators.operator import normalized, norms
+from ..estimators.operator import flat, normalized, norms
 from ..linearization import Linearization
 from .base import Penalty
 
@@ -55,7 +55,7 @@ class SpectralPenalty(Penalty):
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
         """The penalty; with `index`, J v is stored as the next u when the loss is back-propagated."""
         u = self._from_random(J) if index is None else self._from_stored(J, index)
-        sigma = norms(J.vjp(u))
+        sigma = torch.linalg.vector_norm(flat(J.vjp(u)), dim=1)
         return self.weight * self._shaped(sigma).mean()
 
     def _shaped(self, sigma: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from ..engines.recorder import WeightedLayer
 from ..engines.tape import Step
 from ..errors import InputError, UnsupportedModelError
 from ..estimators import spectral_norm
-from ..estimators.operator import normalized, norms
+from ..estimators.operator import normalized
 from ..linearization import Linearization
 from .base import Penalty
 
@@ -51,11 +51,11 @@ class SpectralBoundPenalty(Penalty):
             raise InputError("SpectralBoundPenalty found no linear or convolution layer in the model.")
         total = J.output.new_zeros(())
         for position, layer in enumerate(once.values()):
-            total = total + self._norm(f"v{position}", layer).square()
+            total = total + self._squared_norm(f"v{position}", layer)
         return self.weight * total
 
-    def _norm(self, name: str, layer: WeightedLayer) -> Tensor:
-        """σ = ‖W v‖ with v fixed; the gradient that arrives at v is Wᵀu, the next power step."""
+    def _squared_norm(self, name: str, layer: WeightedLayer) -> Tensor:
+        """σ² = ‖W v‖² with unit v fixed; the gradient that arrives at v is 2WᵀW v, the next power step."""
         forward, backward, shape = self._products(layer)
         v = self._start(name, shape, layer.weight)
         with torch.no_grad():
@@ -64,7 +64,7 @@ class SpectralBoundPenalty(Penalty):
         v = v.clone()
         if torch.is_grad_enabled():
             v.requires_grad_().register_hook(lambda gradient: self._store(name, gradient))
-        return norms(forward(v))[0]
+        return forward(v).square().sum()
 
     def _products(self, layer: WeightedLayer) -> tuple[Any, Any, torch.Size]:
         if self.convolution == "operator":
@@ -81,8 +81,9 @@ class SpectralBoundPenalty(Penalty):
 
     @torch.no_grad()
     def _store(self, name: str, gradient: Tensor) -> None:
-        if norms(gradient) > 0:
-            setattr(self, name, normalized(gradient))
+        length = gradient.norm()
+        if length > 0:
+            setattr(self, name, gradient / length)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         for name in list(self._buffers):

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .maxpool import TwoByTwo, is_two_by_two
 from .table import linear, piecewise
 
 aten = torch.ops.aten
@@ -23,7 +24,10 @@ def _max_pool(pool: Any, dims: int) -> Any:
         ceil_mode: bool = False,
         return_indices: bool = False,
     ) -> Any:
-        y, chosen = pool(x, kernel_size, stride or None, padding, dilation, ceil_mode, True)
+        if dims == 2 and is_two_by_two(x, kernel_size, stride, padding, dilation, ceil_mode):
+            y, chosen = TwoByTwo.apply(x)
+        else:
+            y, chosen = pool(x, kernel_size, stride or None, padding, dilation, ceil_mode, True)
         return ((y, chosen) if return_indices else y), *selecting(chosen, x, dims)
 
     return rule

@@ -45,6 +45,22 @@ class Rule:
     weighted: bool = False  # the second argument is a weight: the layer is a W^l of the paper
     inplace: bool = False  # apply takes `inplace` itself
     like: bool = False  # another tensor is only asked for its shape or dtype
+    borrows: bool = False  # F reads the layer's own output: apply returns (y, F, Fᵀ, Borrowed)
+
+
+class Borrowed:
+    """An activation that a rule reads again later, without a copy of its own.
+
+    A model that writes into it first cannot be differentiated by autograd either; `spoilt` tells.
+    """
+
+    def __init__(self, tensor: Tensor):
+        self.tensor = tensor.detach()
+        self._version = tensor._version
+
+    @property
+    def spoilt(self) -> bool:
+        return self.tensor._version != self._version
 
 
 RULES: dict[str, Rule] = {}
@@ -54,8 +70,8 @@ def linear(*names: str, data: int = 1, weighted: bool = False, like: bool = Fals
     return lambda apply: _register(names, Rule("linear", apply, data, weighted, like=like))
 
 
-def piecewise(*names: str, data: int = 1, inplace: bool = False) -> Decorator:
-    return lambda apply: _register(names, Rule("piecewise", apply, data, inplace=inplace))
+def piecewise(*names: str, data: int = 1, inplace: bool = False, borrows: bool = False) -> Decorator:
+    return lambda apply: _register(names, Rule("piecewise", apply, data, inplace=inplace, borrows=borrows))
 
 
 def multilinear(*names: str) -> Decorator:

@@ -1,0 +1,59 @@
+"""2×2 max-pooling, the commonest kind, several times faster on the CPU than the general kernel.
+
+That kernel takes a quarter of a LeNet's training step. Here the windows do not overlap, so that the maximum
+of four strided views is the pool, and comparing them tells which place was chosen.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+WORTHWHILE = 100_000  # numbers; below, the calls cost more than they save
+
+
+def is_two_by_two(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> bool:
+    def all_are(value: Any, n: int) -> bool:
+        return value == n or value in ((n, n), [n, n])
+
+    return (
+        x.device.type == "cpu"
+        and x.numel() >= WORTHWHILE
+        and x.dim() == 4
+        and x.is_contiguous()
+        and x.shape[2] % 2 == 0
+        and x.shape[3] % 2 == 0
+        and all_are(kernel, 2)
+        and (not stride or all_are(stride, 2))
+        and all_are(padding, 0)
+        and all_are(dilation, 1)
+        and not ceil_mode
+    )
+
+
+class TwoByTwo(torch.autograd.Function):
+    """(y, chosen) as `max_pool2d(x, 2, return_indices=True)`; of equal values the first is taken."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+        left, right = x[..., 0::2], x[..., 1::2]
+        rows, is_right = torch.maximum(left, right), right > left
+        top, bottom = rows[..., 0::2, :], rows[..., 1::2, :]
+        y, is_bottom = torch.maximum(top, bottom), bottom > top
+        column = torch.where(is_bottom, is_right[..., 1::2, :], is_right[..., 0::2, :])
+        height, width = y.shape[-2:]
+        corner = torch.arange(height).mul_(4 * width)[:, None] + torch.arange(0, 2 * width, 2)
+        chosen = corner + column
+        chosen.add_(is_bottom, alpha=2 * width)
+        ctx.save_for_backward(chosen)
+        ctx.shape = x.shape
+        ctx.mark_non_differentiable(chosen)
+        return y, chosen
+
+    @staticmethod
+    def backward(ctx: Any, u: Tensor, _: Tensor) -> Tensor:
+        (chosen,) = ctx.saved_tensors
+        zeros = u.new_zeros(*ctx.shape[:2], ctx.shape[2:].numel())
+        return zeros.scatter_(-1, chosen.flatten(2), u.flatten(2)).view(ctx.shape)
