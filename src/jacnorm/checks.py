@@ -32,7 +32,7 @@ def run(model: Callable[[Tensor], Any], x: Tensor) -> Any:
         return model(x)
     except (torch.OutOfMemoryError, JacnormError):
         raise
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, TypeError) as error:
         raise ModelError(
             f"The model failed on x of shape {tuple(x.shape)}, dtype {x.dtype}: {error}. "
             "The first axis of x is the batch; for a single sample pass x.unsqueeze(0)."
@@ -67,7 +67,7 @@ def check_vector(name: str, vector: object, shape: torch.Size, of: str) -> None:
 
 
 def check_positive(name: str, value: float) -> None:
-    if not value > 0 or value == float("inf"):
+    if not isinstance(value, int | float) or not value > 0 or value == float("inf"):
         raise InputError(
             f"{name}={value!r}: it must be a positive, finite number (to do without, leave it out)."
         )

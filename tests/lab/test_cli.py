@@ -83,6 +83,7 @@ def test_measure_a_run(run, tmp_path, here):
     picture = tmp_path / "s.png"
     out = here("measure", run, "--picture", picture)
     assert "most sensitive" in out
+    assert "classified correctly" in out
     assert picture.read_bytes().startswith(b"\x89PNG")
     numbers = json.loads(here("measure", run, "--json", "--top", 3))
     assert numbers["images"] == sum(c["images"] for c in numbers["by_class"].values()) == 360
@@ -112,6 +113,52 @@ def test_measure_ones_own_model(tmp_path, ending, here):
     assert "digits test" in own
 
 
+def test_measure_knows_what_the_net_takes(tmp_path, here):
+    import safetensors.torch
+
+    from jacnorm.lab.data import load
+    from jacnorm.lab.nets import build
+
+    torch.manual_seed(0)
+    net = build("mlp", 1, 8, 10)
+    safetensors.torch.save_file(net.state_dict(), tmp_path / "w.safetensors")
+    common = ("--net", "mlp", "--weights", tmp_path / "w.safetensors", "--data", "digits", "--images", 40)
+    numbers = json.loads(here("measure", *common, "--takes", "pixels", "--json"))
+    images = load("digits").test.images[:40]
+    import jacnorm as jn
+
+    with torch.no_grad():
+        expected = float(jn.spectral_norm(jn.linearize(net, images)).sigma.mean())
+    assert numbers["sigma"]["mean"] == pytest.approx(expected, rel=1e-4)
+    labels = load("digits").test.labels[:40]
+    assert numbers["accuracy"] == pytest.approx(float((net(images).argmax(1) == labels).double().mean()))
+
+
+def test_weights_of_a_run_are_recognized(run, capsys):
+    weights = str(run / "weights.safetensors")
+    assert main(["measure", "--net", "mlp", "--data", "digits", "--weights", weights]) == 2
+    assert f"use jacnorm measure {run}" in capsys.readouterr().err
+    assert main(["measure", str(run), "--weights", weights]) == 2
+    assert "--weights goes with --net" in capsys.readouterr().err
+
+
+def test_going_on_takes_the_settings_from_the_folder(tmp_path, here, capsys):
+    here("train", "--net", "own_net:small", "--epochs", 1, "--out", tmp_path)
+    for file in ("checkpoint.safetensors", "weights.safetensors", "result.json"):
+        (tmp_path / file).unlink()  # as if stopped within the first epoch
+    assert main(["train", "--out", str(tmp_path), "--resume", "--net", "mlp"]) == 2
+    assert "net was 'own_net:small'" in capsys.readouterr().err
+    out = json.loads(here("train", "--out", tmp_path, "--resume", "--json"))
+    assert (out["config"]["net"], out["config"]["epochs"]) == ("own_net:small", 1)
+
+
+def test_an_unfinished_run_says_how_to_go_on(tmp_path, here, capsys):
+    here("train", "--epochs", 1, "--out", tmp_path)
+    (tmp_path / "weights.safetensors").unlink()
+    assert main(["measure", str(tmp_path)]) == 2
+    assert f"jacnorm train --out {tmp_path} --resume" in capsys.readouterr().err
+
+
 def test_a_pickle_is_not_executed(tmp_path):
     class Payload:
         def __reduce__(self):
@@ -128,7 +175,13 @@ def test_a_pickle_is_not_executed(tmp_path):
     [
         ([], "required: COMMAND"),
         (["tran"], "invalid choice"),
-        (["train", "--epohcs", "3"], "did you mean --epochs?"),
+        (["train", "--epohcs", "3"], "did you mean '--epochs'?"),
+        (["train", "--data", "FashionMNIST"], "did you mean 'fashion-mnist'?"),
+        (["train", "--data", "kmnist", "--data-root", "nowhere"], "nowhere: there is no such folder"),
+        (["train", "--net", "own_net:needs_arguments"], "takes nothing and returns a net"),
+        (["train", "--net", "own_net:four_classes"], "(2, 10) is needed, a score a class"),
+        (["train", "--net", "own_net:for_larger_images"], "does not take images of shape (1, 8, 8)"),
+        (["train", "--out", "/proc/nowhere"], "cannot be written to"),
         (["train", "--epochs", "three"], "invalid int value"),
         (["train", "--epochs", "0"], "epochs = 0: it must be positive"),
         (["train", "--method", "spectra"], "invalid choice"),
@@ -138,7 +191,7 @@ def test_a_pickle_is_not_executed(tmp_path):
         (["train", "--config", "none.toml"], "none.toml: there is no such file"),
         (["train", "--device", "cuda"], "--device cuda: not to be had here"),
         (["train", "--threads", "0"], "--threads 0"),
-        (["evaluate", "nowhere"], "nowhere is not the folder of a run"),
+        (["evaluate", "nowhere"], "nowhere is not the folder of a run: it has no config.json"),
         (["measure"], "either the folder of a run or --net"),
         (["measure", "--net", "mlp"], "--net needs --data"),
         (["measure", "--net", "mlp", "--data", "digits", "--weights", "none.pt"], "no such file"),
@@ -217,9 +270,9 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
     process = start(tmp_path, 500)
     wait_for_epoch(tmp_path, 1)
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=60)
+    out, error = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert b"go on with --resume" in error
+    assert b"finished epochs are kept; go on with: jacnorm train --out" in out
     assert b"Traceback" not in error
 
 

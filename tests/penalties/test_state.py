@@ -157,13 +157,22 @@ def test_bad_options(make, message):
     [
         (torch.arange(2), "each of the 3 samples"),
         (torch.arange(3.0), "whole numbers"),
-        (torch.tensor([0, -1, 2]), "positions start at 0"),
+        (torch.tensor([0, -1, 2]), "start at 0"),
+        (torch.tensor([0, 1, 10**12]), "a stored vector for each"),
     ],
 )
 def test_bad_index(index, message):
     model, x = NETS[0].make()
     with pytest.raises(jn.InputError, match=message):
         jn.SpectralPenalty()(jn.linearize(model, x), index=index)
+
+
+@pytest.mark.parametrize("kind", PENALTIES)
+def test_what_is_not_a_linearization_is_named(kind):
+    with pytest.raises(jn.InputError, match=r"takes J = jacnorm\.linearize\(model, x\), found Tensor"):
+        kind(weight=0.1)(torch.randn(3, 4))
+    with pytest.raises(jn.InputError, match=r"weight='0\.1'"):
+        kind(weight="0.1")
 
 
 def test_penalties_that_need_a_module_say_so():

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from .ancestry import Ancestry
 from .batchnorm import Gate, batch_norm
 from .calls import canonical_name, one_way
 from .decompose import ELEMENTARY
@@ -59,7 +60,7 @@ class Recorder(TorchFunctionMode):
         self._slots: dict[int, tuple[weakref.ref[Tensor], int, Slot]] = {}
         self._dtypes: list[torch.dtype] = []  # of each slot
         self._source = self._register(x)
-        self._ancestry = _Ancestry(x)
+        self._ancestry = Ancestry(x)
         self._borrowed: list[Borrowed] = []
         self._undo: list[tuple[Tensor, Tensor]] = []
         self._rng = torch.random.get_rng_state() if gate is None else None
@@ -256,28 +257,6 @@ _APPLY = {
     "multilinear": Recorder._multilinear,
     "splitting": Recorder._splitting,
 }
-
-
-class _Ancestry:
-    """Whether x is among the ancestors of a tensor in autograd's graph (where there is one)."""
-
-    def __init__(self, x: Tensor):
-        self._origin = x.grad_fn
-        self._unrelated: set[Any] = set()
-
-    def has(self, t: Tensor) -> bool:
-        if self._origin is None or t.grad_fn is None:
-            return False
-        seen, waiting = set(self._unrelated), list[Any]([t.grad_fn])
-        while waiting:
-            node = waiting.pop()
-            if node is self._origin:
-                return True
-            if node is not None and node not in seen:
-                seen.add(node)
-                waiting += [parent for parent, _ in node.next_functions]
-        self._unrelated = seen
-        return False
 
 
 def _converting(forward: Any, backward: Any, dtypes: list[torch.dtype], dtype: torch.dtype) -> Any:

@@ -56,7 +56,13 @@ class Transposed:
 
 
 def as_operator(J: Operator | Tensor) -> Operator:
-    return Matrix(J) if isinstance(J, Tensor) else J
+    if isinstance(J, Tensor):
+        return Matrix(J)
+    if not (hasattr(J, "jvp") and hasattr(J, "vjp")):
+        raise InputError(
+            f"A linearization or a matrix is needed, found {type(J).__name__}: linearize(model, x)"
+        )
+    return J
 
 
 def is_wide(J: Operator) -> bool:

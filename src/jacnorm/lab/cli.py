@@ -6,25 +6,24 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import NoReturn
 
 from .. import __version__
 from ..errors import JacnormError
-from .commands import demo, evaluate, measure, train
+from .commands import demo, evaluate, measure, sweep, train
 from .errors import UsageError
+from .wording import did_you_mean
 
 
 class Parser(argparse.ArgumentParser):
     """Names the nearest option when one does not exist."""
 
     def error(self, message: str) -> NoReturn:
-        unknown = message.removeprefix("unrecognized arguments: ").split()
-        if unknown and message.startswith("unrecognized"):
-            near = get_close_matches(unknown[0].partition("=")[0], self._known_options(), n=1)
-            message += f" (did you mean {near[0]}?)" if near else ""
-        self.print_usage(sys.stderr)
-        self.exit(2, f"{self.prog}: error: {message}\n")
+        if message.startswith("unrecognized arguments: "):
+            unknown = message.split()[2].partition("=")[0]
+            hint = did_you_mean(unknown, self._known_options())
+            message += f": {hint}" if hint.startswith("did") else ""
+        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
     def _known_options(self) -> list[str]:
         own = list(self._option_string_actions)
@@ -44,7 +43,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"jacnorm {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
-    for command in (demo, train, evaluate, measure):
+    for command in (demo, train, evaluate, measure, sweep):
         command.add(commands)
     return parser
 
@@ -60,8 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except JacnormError as error:
         return _fail(error, 1)
     except KeyboardInterrupt:
-        kept = "; finished epochs are kept, go on with --resume" if hasattr(args, "resume") else ""
-        print(f"\njacnorm: stopped{kept}", file=sys.stderr)
+        print("\njacnorm: stopped", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader has seen enough, as in `jacnorm … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from .errors import UsageError
+from .wording import did_you_mean
 
 METHODS = ("none", "l2", "spectral-bound", "frobenius", "spectral", "analytic")
 
@@ -32,6 +32,9 @@ _CHOICES = {
     "h": ("identity", "square", "hinge"),
     "batch_norm": ("fixed", "flowing"),
 }
+
+
+_KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
 
 
 class ConfigError(UsageError):
@@ -66,7 +69,7 @@ class RunConfig:
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
             if value not in choices:
-                raise ConfigError(f"{name} = {value!r}: {_did_you_mean(str(value), choices)}")
+                raise ConfigError(f"{name} = {value!r}: {did_you_mean(str(value), choices)}")
         for name in ("weight", "learning_rate", "batch_size", "epochs", "width", "threshold"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} = {getattr(self, name)}: it must be positive")
@@ -96,10 +99,12 @@ def make_config(settings: Mapping[str, Any]) -> RunConfig:
     """A config from a mapping; a key that does not exist or a value of the wrong type is an error."""
     types = get_type_hints(RunConfig)
     for key, value in settings.items():
+        if isinstance(value, dict):
+            raise ConfigError(f"[{key}]: settings stand by themselves, not in sections")
         if key not in types:
-            raise ConfigError(f"there is no setting {key!r}: {_did_you_mean(key, types)}")
+            raise ConfigError(f"there is no setting {key!r}: {did_you_mean(key, types)}")
         if not _fits(value, types[key]):
-            raise ConfigError(f"{key} = {value!r}: it must be a {types[key].__name__}")
+            raise ConfigError(f"{key} = {value!r}: it must be {_KINDS[types[key]]}")
     return RunConfig(**{k: types[k](v) for k, v in settings.items()})
 
 
@@ -124,9 +129,3 @@ def _fits(value: Any, kind: type) -> bool:
     if isinstance(value, bool) or kind is bool:
         return isinstance(value, bool) and kind is bool
     return isinstance(value, (int, float) if kind is float else kind)
-
-
-def _did_you_mean(word: str, known: Iterable[str]) -> str:
-    names = list(known)
-    near = get_close_matches(word.replace("-", "_"), names, n=1) or get_close_matches(word, names, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(names)}"

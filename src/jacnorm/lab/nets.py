@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -136,16 +137,20 @@ NETS: dict[str, Callable[[int, int, int, float], nn.Module]] = {
 
 
 def build(name: str, channels: int, size: int, classes: int, width: float = 1.0) -> nn.Module:
-    """A net of this file, or what the user's own `package.module:factory` returns."""
+    """A net of this file, or what the user's own `package.module:factory()` returns."""
     if name in NETS:
         return NETS[name](channels, size, classes, width)
     module, colon, factory = name.partition(":")
     if not colon:
         raise NetError(f"there is no net {name!r}: choose {', '.join(NETS)}, or name package.module:factory")
+    if "" not in sys.path:  # so that a module in the current folder is found, as with python -m
+        sys.path.insert(0, "")
     try:
         net = getattr(importlib.import_module(module), factory)()
-    except (ImportError, AttributeError) as error:
-        raise NetError(f"{name}: {error}; it must be importable from here (try PYTHONPATH=.)") from error
+    except (ImportError, AttributeError, TypeError) as error:
+        raise NetError(
+            f"{name}: {error}; it must name a function that takes nothing and returns a net"
+        ) from error
     if not isinstance(net, nn.Module):
         raise NetError(f"{name} returned {type(net).__name__}, not an nn.Module")
     return net

@@ -29,7 +29,7 @@ def sensitivity_picture(
 ) -> None:
     """A histogram of σ, and the most sensitive images with the direction each is most sensitive to."""
     shown = s.most_sensitive(6)
-    figure = Figure(figsize=(11, 3.4), layout="constrained")
+    figure = Figure(figsize=(11, 3.1), layout="constrained")
     halves: Any = figure.subfigures(1, 2, width_ratios=(1, 1.5))
     left, right = halves
     _histogram(left.subplots(), s.sigma.numpy(), units)
@@ -72,12 +72,11 @@ def save_figure(figure: Figure, path: Path) -> None:
 def _histogram(axes: Any, sigma: Any, units: str) -> None:
     axes.hist(sigma, bins=40, color="0.55", edgecolor="white", linewidth=0.4)
     median = float(np.median(sigma))
-    axes.axvline(median, color="black", linestyle="--", linewidth=1.2, label=f"median {median:.2f}")
-    axes.axvline(sigma.max(), color="black", linestyle=":", linewidth=1.2, label=f"largest {sigma.max():.2f}")
+    axes.axvline(median, color="black", linestyle="--", linewidth=1.2)
+    axes.set_title(f"median {median:.2f} (dashed), largest {sigma.max():.2f}", fontsize=10)
     axes.set_xlabel(f"σ = ‖J(x)‖₂, with respect to {units}")
     axes.set_ylabel("images")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
 
 
 def _names(i: int, s: Sensitivity, labels: Tensor, classes: tuple[str, ...]) -> str:

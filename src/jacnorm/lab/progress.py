@@ -13,6 +13,8 @@ from tqdm import tqdm
 
 from .config import RunConfig
 
+LOG_SECONDS = 30  # a log file hears of an epoch under way no more often than this
+
 
 class Progress:
     """`listeners` get each epoch's metrics, too (TensorBoard)."""
@@ -34,7 +36,7 @@ class Progress:
     @contextmanager
     def training(self, config: RunConfig, epochs_done: int, images: int) -> Iterator[None]:
         self._config, self._images, self._epoch = config, images, epochs_done
-        self._begin, self._seen = time.perf_counter(), 0
+        self._said, self._seen = time.perf_counter(), 0
         on_terminal = self._stream.isatty()
         if epochs_done and not self._quiet:
             self._say(f"Going on after epoch {epochs_done} of {config.epochs}.")
@@ -60,16 +62,17 @@ class Progress:
 
     def step_done(self, images: int, totals: Tensor) -> None:
         self._seen += images
-        if self._bar is None:
-            return
-        self._bar.update(images)
-        if self._bar.last_print_n == self._bar.n:  # it has just been drawn: time for new numbers
-            seen = self._seen - (self._epochs_finished() * self._images)
-            loss, _, accuracy = (totals / max(1, seen)).tolist()
-            self._describe(loss, accuracy)
+        if self._bar is not None:
+            self._bar.update(images)
+            if self._bar.last_print_n == self._bar.n:  # it has just been drawn: time for new numbers
+                loss, _, accuracy = (totals / self._seen_of_epoch()).tolist()
+                self._describe(loss, accuracy)
+        elif not self._quiet and time.perf_counter() - self._said > LOG_SECONDS:
+            part = self._seen_of_epoch() / self._images
+            self._say(f"epoch {self._epoch + 1:>3}/{self._config.epochs}  {part:.0%} of its images")
 
-    def _epochs_finished(self) -> int:
-        return (self._seen - 1) // self._images
+    def _seen_of_epoch(self) -> int:
+        return (self._seen - 1) % self._images + 1
 
     def _describe(self, loss: float, accuracy: float) -> None:
         assert self._bar is not None
@@ -94,6 +97,7 @@ class Progress:
         )
 
     def _say(self, line: str) -> None:
+        self._said = time.perf_counter()
         print(line, file=self._stream, flush=True)
 
 

@@ -16,6 +16,7 @@ from ..penalties import (
 )
 from .config import RunConfig
 from .data import DataSet
+from .errors import UsageError
 from .nets import Normalized, build
 
 
@@ -35,6 +36,7 @@ def start(config: RunConfig, data: DataSet, device: torch.device | str) -> Run:
     _, channels, height, _ = data.train.images.shape
     body = build(config.net, channels, height, len(data.classes), config.width)
     model = Normalized(body, data.mean, data.std).to(device)
+    check_fits(model, data)
     optimizer = torch.optim.SGD(
         model.parameters(),
         lr=config.learning_rate,
@@ -42,6 +44,21 @@ def start(config: RunConfig, data: DataSet, device: torch.device | str) -> Run:
         weight_decay=config.weight if config.method == "l2" else 0.0,
     )
     return Run(config, model, optimizer, make_penalty(config), [])
+
+
+def check_fits(model: Normalized, data: DataSet) -> None:
+    """One score for each class, or a user's own net gets an obscure error deep in the loss."""
+    try:
+        with torch.no_grad():
+            output = model.eval()(data.train.images[:2])
+    except (RuntimeError, ValueError) as error:
+        shape = tuple(data.train.images.shape[1:])
+        raise UsageError(f"the net does not take images of shape {shape}: {error}") from error
+    if output.shape != (2, len(data.classes)):
+        found = tuple(output.shape)
+        raise UsageError(
+            f"the net gives {found} for 2 images; {(2, len(data.classes))} is needed, a score a class"
+        )
 
 
 def make_penalty(config: RunConfig) -> Penalty | None:

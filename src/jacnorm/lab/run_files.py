@@ -26,13 +26,18 @@ class RunFiles:
         self.result = folder / "result.json"
 
     def prepare(self, run: Run, resume: bool) -> None:
-        if self.checkpoint.exists():
+        if (self.folder / "config.json").exists():
             if not resume:
                 raise UsageError(
                     f"{self.folder} already has a run: add --resume to go on with it, or name another folder"
                 )
+            self._check_settings(run.config)
+        if self.checkpoint.exists():
             self._load(run)
-        checkpoint.write_json(self.folder / "config.json", asdict(run.config))
+        try:
+            checkpoint.write_json(self.folder / "config.json", asdict(run.config))
+        except OSError as error:
+            raise UsageError(f"{self.folder}: cannot be written to ({error.strerror})") from error
         self._write_metrics(run)
 
     def save_epoch(self, run: Run) -> None:
@@ -54,11 +59,13 @@ class RunFiles:
         checkpoint.save(weights, run.model.state_dict(), {"config": asdict(run.config)})
         checkpoint.write_json(self.result, result)
 
+    def _check_settings(self, config: RunConfig) -> None:
+        before = asdict(read_config(self.folder))
+        if changed := [f"{k} was {before[k]!r}" for k, v in asdict(config).items() if before[k] != v]:
+            raise UsageError(f"{self.folder} is a run with other settings: {', '.join(changed)}")
+
     def _load(self, run: Run) -> None:
         tensors, rest = checkpoint.load(self.checkpoint)
-        if rest["config"] != asdict(run.config):
-            changed = [k for k, v in asdict(run.config).items() if rest["config"].get(k) != v]
-            raise UsageError(f"{self.folder} is a run with other settings: {', '.join(changed)} differ")
         run.model.load_state_dict(checkpoint.part("model", tensors))
         momentum = checkpoint.part("momentum", tensors)
         for i, parameter in enumerate(run.model.parameters()):
@@ -78,17 +85,27 @@ def read_config(folder: Path) -> RunConfig:
     path = folder / "config.json"
     try:
         return make_config(json.loads(path.read_text()))
+    except FileNotFoundError:
+        raise UsageError(f"{folder} is not the folder of a run: it has no config.json") from None
     except (OSError, ValueError) as error:
         raise UsageError(f"{folder} is not the folder of a run ({error})") from error
 
 
+def check_finished(folder: Path) -> None:
+    if not (folder / "weights.safetensors").exists():
+        raise UsageError(f"{folder} is not finished: go on with jacnorm train --out {folder} --resume")
+
+
 def load_run(folder: Path, config: RunConfig, data: DataSet) -> Normalized:
     """The trained network of a finished run's folder."""
-    path = folder / "weights.safetensors"
-    if not path.exists():
-        raise UsageError(f"{folder} is not finished: go on with jacnorm train --resume")
-    tensors, _ = checkpoint.load(path)
+    check_finished(folder)
+    tensors, _ = checkpoint.load(folder / "weights.safetensors")
     with torch.random.fork_rng():
         model = start(config, data, "cpu").model
     model.load_state_dict(tensors)
     return model.eval()
+
+
+def finished_epochs(folder: Path) -> int:
+    file = folder / "metrics.jsonl"
+    return len(file.read_text().splitlines()) if file.exists() else 0

@@ -21,6 +21,11 @@ def score(model: Normalized, split: Split, batch_size: int = 500) -> dict[str, f
         output = model(images)
         loss += float(F.cross_entropy(output, labels, reduction="sum"))
         correct += float((output.argmax(1) == labels).sum())
-    J = linearize(model.body, model.normalize(split.images[:SIGMA_IMAGES]))
-    sigma = float(spectral_norm(J).sigma.mean())
-    return {"loss": loss / len(split), "accuracy": correct / len(split), "sigma": sigma}
+    first = split.images[:SIGMA_IMAGES]
+    J = linearize(model.body, model.normalize(first))
+    return {
+        "loss": loss / len(split),
+        "accuracy": correct / len(split),
+        "sigma": float(spectral_norm(J).sigma.mean()),
+        "sigma_images": len(first),
+    }

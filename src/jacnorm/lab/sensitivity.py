@@ -64,6 +64,7 @@ def summary(s: Sensitivity, labels: Tensor, classes: tuple[str, ...], top: int) 
     relative = s.residual / s.sigma.clamp_min(torch.finfo(s.sigma.dtype).tiny)
     return {
         "images": len(s.sigma),
+        "accuracy": float((s.predicted == labels).double().mean()),
         "sigma": _quantiles(s.sigma),
         "by_class": by_class,
         "most_sensitive": most,

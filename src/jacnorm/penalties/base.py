@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor, nn
 
 from ..checks import check_positive
+from ..errors import InputError
 from ..linearization import Linearization
 
 
-class Penalty(nn.Module):
+class Penalty(nn.Module, ABC):
     """`penalty(J)` is a scalar to add to the loss.
 
     In `penalty(J, index=idx)`, `idx` says which samples of the data set these are.
@@ -21,8 +24,17 @@ class Penalty(nn.Module):
         self.weight, self.seed = weight, seed
         self._draws = 0
 
-    def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
-        raise NotImplementedError
+    def __call__(self, J: Linearization, index: Tensor | None = None) -> Tensor:
+        if not isinstance(J, Linearization):
+            raise InputError(
+                f"A penalty takes J = jacnorm.linearize(model, x), found {type(J).__name__}; "
+                "J.output is model(x)."
+            )
+        result: Tensor = super().__call__(J, index=index)
+        return result
+
+    @abstractmethod
+    def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor: ...
 
     def random(self, shape: torch.Size, like: Tensor) -> Tensor:
         """Gaussian numbers from this penalty's own stream; torch's global state is left alone."""

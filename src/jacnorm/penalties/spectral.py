@@ -13,6 +13,8 @@ from ..estimators.operator import flat, normalized, norms
 from ..linearization import Linearization
 from .base import Penalty
 
+MAX_SAMPLES = 10**9
+
 Shape = Literal["identity", "square", "hinge"]
 
 
@@ -97,7 +99,7 @@ class SpectralPenalty(Penalty):
         table = self.u.to(J.output) if self.u.shape[1:] == (n_out,) else J.output.new_empty(0, n_out)
         missing = int(index.max()) + 1 - len(table)
         if missing > 0:  # grow in large steps, since a first epoch asks for row after row
-            new = self.random(torch.Size((max(missing, len(table)), n_out)), J.output)
+            new = self.random(torch.Size((max(missing, len(table) // 2), n_out)), J.output)
             table = torch.cat([table, normalized(new)])
         self.u = table.detach()
         return index.to(J.device)
@@ -119,6 +121,9 @@ def _checked(index: object, batch: int) -> Tensor:
             f"index has shape {tuple(index.shape)} and dtype {index.dtype}; it must hold the "
             f"position in the data set of each of the {batch} samples, as whole numbers."
         )
-    if index.min() < 0:
-        raise InputError(f"index has {int(index.min())}; positions start at 0.")
+    if index.min() < 0 or index.max() >= MAX_SAMPLES:
+        raise InputError(
+            f"index goes from {int(index.min())} to {int(index.max())}; positions in a data set start at 0, "
+            "and there is a stored vector for each up to the largest."
+        )
     return index.long()

@@ -177,6 +177,7 @@ def test_downloads_and_unpacks(
     archive = tar_bytes(write_binary(tmp_path, records))
     mirror = serve({ARCHIVE: archive})
     root = tmp_path / "root"
+    root.mkdir()
     check(read(root, mirrors=(mirror.url,), md5=md5(archive).hexdigest()), records)
     assert sorted(path.name for path in root.iterdir()) == [BINARY, ARCHIVE]
     check(read(root), records)

@@ -86,13 +86,13 @@ def test_any_part_ends_in_the_right_file(target: Path, serve: Serve, leftover: b
 
 
 def test_corrupt_bytes_are_not_kept(target: Path, serve: Serve) -> None:
-    with pytest.raises(DataError, match=f"file: no mirror .* md5 of what it sent is .*, not {MD5}"):
+    with pytest.raises(DataError, match=f"no mirror .* md5 of what it sent is .*, not {MD5}"):
         download(target, serve({"file": WRONG}))
-    assert list(target.parent.iterdir()) == []
+    assert not target.parent.exists()
 
 
 def test_a_server_that_dies_is_resumed_by_the_next_call(target: Path, serve: Serve) -> None:
-    with pytest.raises(DataError, match=r"the connection ended after 100000 of 200000 bytes.*; load again"):
+    with pytest.raises(DataError, match=r"the connection ended after 100000 of 200000 bytes.*; try again"):
         download(target, serve({"file": CONTENT}, dies_after=HALF))
     assert not target.exists()
     good = serve({"file": CONTENT})

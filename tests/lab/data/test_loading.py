@@ -31,8 +31,21 @@ def mirror(packed: dict[str, bytes], serve: Callable[..., Any], monkeypatch: pyt
 
 
 def test_an_unknown_name() -> None:
-    with pytest.raises(DataError, match="no data set 'mnits'; take one of digits, mnist, kmnist"):
+    with pytest.raises(DataError, match="no data set 'mnits': did you mean 'mnist'"):
         load("mnits")
+
+
+def test_a_folder_that_was_named_must_exist(tmp_path: Path, mirror: Any) -> None:
+    with pytest.raises(DataError, match="absent: there is no such folder"):
+        load("tiny", root=tmp_path / "absent")
+    assert not (tmp_path / "absent").exists()
+
+
+def test_a_failed_download_leaves_no_folders(tmp_path: Path, mirror: Any) -> None:
+    mirror.files.clear()
+    with pytest.raises(DataError, match=r"no mirror delivered it .*--data-root"):
+        load("tiny", root=tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_set_is_downloaded_once(tmp_path: Path, mirror: Any) -> None:

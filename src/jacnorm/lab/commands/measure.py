@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from ..data import DataSet, load
 from ..environment import environment
 from ..errors import UsageError
 from ..nets import Normalized, build
-from ..run_files import load_run, read_config
+from ..run_files import check_finished, load_run, read_config
 from ..sensitivity import measure, summary
 from .common import add_command, add_machine_options, need, table, use_machine
 
@@ -34,6 +35,12 @@ def add(commands: Any) -> None:
     parser.add_argument("--net", help="instead of a run: a net's name, or package.module:factory")
     parser.add_argument(
         "--weights", type=Path, help="weights for --net: .safetensors, or a state_dict in .pt"
+    )
+    parser.add_argument(
+        "--takes",
+        choices=tuple(UNITS),
+        default="normalized",
+        help="what --net was trained on: images with mean 0 and standard deviation 1 (default), or pixels",
     )
     parser.add_argument("--data", help="the data set (default: the run's)")
     parser.add_argument("--split", choices=("test", "train"), default="test")
@@ -76,7 +83,10 @@ def _data_and_model(args: argparse.Namespace) -> tuple[DataSet, Normalized]:
     if (args.folder is None) == (args.net is None):
         raise UsageError("name either the folder of a run or --net, and not both")
     if args.folder is not None:
+        if args.weights is not None:
+            raise UsageError("--weights goes with --net; a run has its own")
         config = read_config(args.folder)
+        check_finished(args.folder)
         data = load(args.data or config.data, args.data_root)
         return data, load_run(args.folder, config, data)
     if args.data is None:
@@ -86,6 +96,10 @@ def _data_and_model(args: argparse.Namespace) -> tuple[DataSet, Normalized]:
     body = build(args.net, channels, size, len(data.classes))
     if args.weights is not None:
         load_weights(body, args.weights)
+    else:
+        print("no --weights: the net is measured as it is built", file=sys.stderr)
+    if args.takes == "pixels":
+        return data, Normalized(body, mean=(0.0,) * channels, std=(1.0,) * channels)
     return data, Normalized(body, data.mean, data.std)
 
 
@@ -95,6 +109,8 @@ def load_weights(model: nn.Module, path: Path) -> None:
         state, _ = load_safetensors(path)
     else:
         state = _unpickled(path)
+    if {"mean", "std"} <= set(state) and any(name.startswith("body.") for name in state):
+        raise UsageError(f"{path}: these are the weights of a run; use jacnorm measure {path.parent}")
     try:
         model.load_state_dict(state)
     except RuntimeError as error:
@@ -109,7 +125,7 @@ def _unpickled(path: Path) -> dict[str, Tensor]:
     except Exception as error:  # torch.load raises whatever the bytes make it raise
         raise UsageError(
             f"{path}: not a plain state_dict; save model.state_dict() with safetensors or torch.save "
-            f"({str(error).splitlines()[0]})"
+            f"({type(error).__name__})"
         ) from error
     if not isinstance(state, dict):
         raise UsageError(f"{path}: holds a {type(state).__name__}, not a state_dict")
@@ -128,5 +144,8 @@ def _report(n: dict[str, Any]) -> str:
     quality = f"every σ is within {n['worst_relative_residual']:.0e} (relative) of a singular value"
     if n["not_converged"]:
         quality += f"; {n['not_converged']} did not reach the tolerance"
-    intro = f"σ = ‖J(x)‖₂ with respect to {UNITS[n['units']]}, {n['data']} {n['split']}; {quality}."
+    intro = (
+        f"{n['data']} {n['split']}, {n['images']} images, {n['accuracy']:.1%} of them classified correctly.\n"
+        f"σ = ‖J(x)‖₂ with respect to {UNITS[n['units']]}; {quality}."
+    )
     return f"{intro}\n\n{table(rows)}\n\n{table(most)}"

@@ -5,23 +5,25 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from ..config import RunConfig, choices, field_names, make_config, read_toml
 from ..data import load
 from ..progress import Progress
+from ..run_files import finished_epochs, read_config
 from ..train import train
 from .common import add_command, add_machine_options, need, use_machine
 
 HELP = {
     "data": "digits, kmnist, fashion-mnist, mnist or cifar10",
-    "net": "mlp, lenet, vgg16, resnet18, or your own package.module:factory",
+    "net": "mlp, lenet, vgg16, resnet18, or your own package.module:factory (called without arguments)",
     "width": "scales the channels of vgg16 and resnet18",
     "method": "the regularizer",
     "weight": "its weight, λ",
     "augment": "random crop and horizontal flip",
-    "protocol": "validate on the test split, as the paper does, or on a sixth of train held out",
+    "protocol": "validate on the test split, as the paper does, or on a sixth of train that is held out",
     "iterations": "rounds of power iteration (spectral, spectral-bound)",
     "projections": "random projections (frobenius)",
     "warm_start": "go on from each sample's last vector; the paper starts at random (spectral)",
@@ -66,24 +68,37 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    settings = read_toml(args.config) if args.config else {}
-    settings |= {name: getattr(args, name) for name in field_names() if hasattr(args, name)}
-    config = make_config(settings)
+    config = make_config(_settings(args))
     device = use_machine(args)
     listeners = (tensorboard(args.tensorboard / config.id),) if args.tensorboard else ()
     folder = args.out or Path("runs") / config.id
     data = load(config.data, args.data_root)
     progress = Progress(quiet=args.quiet, listeners=listeners)
-    result = train(config, data, folder, device=device, resume=args.resume, progress=progress)
+    try:
+        result = train(config, data, folder, device=device, resume=args.resume, progress=progress)
+    except KeyboardInterrupt:
+        epochs = finished_epochs(folder)
+        print(f"\n{epochs} finished epochs are kept; go on with: jacnorm train --out {folder} --resume")
+        raise
     if args.json:
         print(json.dumps(result))
         return
     test = result["test"]
     print(
         f"{config.method} on {config.data}: test accuracy {test['accuracy']:.2%}, loss {test['loss']:.4f}, "
-        f"mean σ {test['sigma']:.3f} (of the normalized input)\n"
+        f"mean σ {test['sigma']:.3f} (normalized input, first {test['sigma_images']} images)\n"
         f"in {folder}; look closer with: jacnorm measure {folder}"
     )
+
+
+def _settings(args: argparse.Namespace) -> dict[str, Any]:
+    """The folder's own when going on with a run, else the file's; what is typed comes on top."""
+    settings: dict[str, Any] = {}
+    if args.resume and args.out and (args.out / "config.json").exists():
+        settings = asdict(read_config(args.out))
+    if args.config:
+        settings |= read_toml(args.config)
+    return settings | {name: getattr(args, name) for name in field_names() if hasattr(args, name)}
 
 
 def tensorboard(folder: Path) -> Callable[[dict[str, Any]], None]:

@@ -12,7 +12,7 @@ from .archive import extract
 from .dataset import Split
 from .download import download_file
 from .errors import DataError
-from .files import Bytes, broken, check_labels, exists, read_bytes, to_split
+from .files import Bytes, broken, check_labels, check_root, exists, read_bytes, to_split
 from .pickles import read_pickle
 
 BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
@@ -37,6 +37,7 @@ class CifarSet:
     classes: tuple[str, ...]
 
     def splits(self, root: Path, download: bool) -> tuple[Split, Split]:
+        check_root(root)
         if _has_all(root / BINARY, BINARY_FILES):
             return self._read(root / BINARY, BINARY_FILES, read_binary)
         if _has_all(root / PYTHON, BATCHES):

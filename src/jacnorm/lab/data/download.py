@@ -26,7 +26,7 @@ def download_file(urls: Sequence[str], target: Path, md5: str) -> None:
     next call, goes on from there. `target` itself appears only when complete and checked. One
     process at a time: start parallel runs once the data is there.
     """
-    _prepare(target.parent)
+    made = _prepare(target.parent)
     if target.exists():
         _check_existing(target, md5)
         return
@@ -39,13 +39,18 @@ def download_file(urls: Sequence[str], target: Path, md5: str) -> None:
             return
         except (OSError, HTTPException, DataError) as error:
             failures.append(f"{url}: {error}")
+    for folder in made:  # leave no folders behind that were made for nothing
+        if not any(folder.iterdir()):
+            folder.rmdir()
     raise DataError(
-        f"{target}: no mirror delivered it ({'; '.join(failures)}); "
-        f"load again to try once more, or download it by hand and put it there"
+        f"{target}: it is not there, and no mirror delivered it ({'; '.join(failures)}); try again, or "
+        f"download it by hand and put it there, or name the folder that has it (--data-root, JACNORM_DATA)"
     )
 
 
-def _prepare(folder: Path) -> None:
+def _prepare(folder: Path) -> list[Path]:
+    """A folder to write into; those that had to be made for it, the deepest first."""
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         writable = os.access(folder, os.W_OK)
@@ -53,6 +58,7 @@ def _prepare(folder: Path) -> None:
         raise _not_writable(folder, error.strerror) from error
     if not writable:
         raise _not_writable(folder, "no permission")
+    return made
 
 
 def _not_writable(folder: Path, reason: str | None) -> DataError:

@@ -21,6 +21,16 @@ def data_root(root: str | os.PathLike[str] | None) -> Path:
     """`root`, or the folder that JACNORM_DATA names, or the user's cache."""
     if named := root or os.environ.get("JACNORM_DATA"):
         return Path(named).expanduser()
+    return _cache()
+
+
+def check_root(root: Path) -> None:
+    """A folder that somebody named must exist, or a slip of the pen would be downloaded into."""
+    if root != _cache() and not exists(root):
+        raise DataError(f"{root}: there is no such folder; name one that has the data sets, or make it")
+
+
+def _cache() -> Path:
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(cache).expanduser() / "jacnorm"
 

@@ -11,7 +11,7 @@ import numpy as np
 from .dataset import Split
 from .download import download_file
 from .errors import DataError
-from .files import Bytes, broken, check_labels, exists, read_bytes, to_split
+from .files import Bytes, broken, check_labels, check_root, exists, read_bytes, to_split
 
 FILES = (
     "train-images-idx3-ubyte",
@@ -34,6 +34,7 @@ class IdxSet:
     sizes: tuple[int, int] = (60_000, 10_000)
 
     def splits(self, root: Path, download: bool) -> tuple[Split, Split]:
+        check_root(root)
         paths = [
             self._locate(root / self.folder, name, md5, download)
             for name, md5 in zip(FILES, self.md5, strict=True)

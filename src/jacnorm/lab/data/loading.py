@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from ..wording import did_you_mean
 from .catalog import SETS
 from .dataset import DataSet
 from .errors import DataError
@@ -18,7 +19,7 @@ def load(name: str, root: str | os.PathLike[str] | None = None, download: bool =
     is torchvision's, so an existing folder of it will do.
     """
     if name not in SETS:
-        raise DataError(f"there is no data set {name!r}; take one of {', '.join(SETS)}")
+        raise DataError(f"there is no data set {name!r}: {did_you_mean(name, SETS)}")
     source = SETS[name]
     train, test = source.splits(data_root(root), download)
     return DataSet.of(name, train, test, source.classes)

@@ -1,0 +1,43 @@
+"""A whole experiment: all its runs, or its two stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from ..config import RunConfig
+from .experiment import Experiment
+from .status import LiveView, Status, status
+from .store import Store
+
+
+class Engine(Protocol):
+    def run_all(self, configs: Iterable[RunConfig], watch: Callable[[list[RunConfig]], None]) -> None: ...
+
+
+def sweep(experiment: Experiment, store: Store, engine: Engine) -> Status:
+    """Train what is not trained yet; what became of the runs."""
+    if experiment.screening_epochs is None:
+        return _stage(experiment.title, experiment.runs, store, engine)
+    first = _stage(f"{experiment.title}, screening", experiment.screening_runs(), store, engine)
+    losses = {config.id: store.validation_loss(config) for config in first.done}
+    second = _stage(f"{experiment.title}, chosen", experiment.chosen_runs(losses), store, engine)
+    return Status(first.done + second.done, (), first.failed + second.failed, ())
+
+
+def known_runs(experiment: Experiment, store: Store) -> tuple[RunConfig, ...]:
+    """The runs that are to be made as far as that can be told now."""
+    if experiment.screening_epochs is None:
+        return experiment.runs
+    first = experiment.screening_runs()
+    if not all(store.is_done(config) or store.has_failed(config) for config in first):
+        return first
+    losses = {config.id: store.validation_loss(config) for config in first if store.is_done(config)}
+    return first + experiment.chosen_runs(losses)
+
+
+def _stage(title: str, runs: tuple[RunConfig, ...], store: Store, engine: Engine) -> Status:
+    with LiveView(store, runs, title) as view:
+        engine.run_all(runs, view.watch)
+        view.watch([])
+    return status(store, runs)

@@ -1,0 +1,95 @@
+"""What is known of a sweep, on disk: finished runs in results/, runs under way in runs/.
+
+results/EXPERIMENT/RUN.json     one file a finished run: config, metrics of every epoch, environment
+runs/RUN/                       checkpoint, metrics, log; `lock` is held by the process that trains it
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..checkpoint import write_atomically, write_json
+from ..config import RunConfig
+from ..run_files import finished_epochs
+
+MAX_ATTEMPTS = 3  # a run that fails is tried twice more
+
+
+@dataclass(frozen=True)
+class Store:
+    results: Path  # of one experiment
+    runs: Path
+
+    def result_file(self, config: RunConfig) -> Path:
+        return self.results / f"{config.id}.json"
+
+    def run_folder(self, config: RunConfig) -> Path:
+        return self.runs / config.id
+
+    def is_done(self, config: RunConfig) -> bool:
+        return self.result_file(config).exists()
+
+    def result(self, config: RunConfig) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.result_file(config).read_text())
+        return found
+
+    def publish(self, config: RunConfig, result: dict[str, Any]) -> None:
+        """One small file that a person can read: a line a metric, one number an epoch."""
+        history = result["history"]
+        columns = {name: [_short(epoch[name]) for epoch in history] for name in history[0]}
+        lines = [f"  {json.dumps(name)}: {json.dumps(values)}" for name, values in columns.items()]
+        rest = {name: value for name, value in result.items() if name != "history"}
+        head = json.dumps(rest, indent=1, ensure_ascii=False)[:-2]
+        text = f'{head},\n "history": {{\n' + ",\n".join(lines) + "\n }\n}\n"
+        write_atomically(self.result_file(config), text.encode())
+
+    def validation_loss(self, config: RunConfig) -> float:
+        """What the paper chooses settings by."""
+        return float(self.result(config)["history"]["validation_loss"][-1])
+
+    def forget_failures(self, config: RunConfig) -> None:
+        (self.run_folder(config) / "failures.json").unlink(missing_ok=True)
+
+    def failures(self, config: RunConfig) -> list[str]:
+        """The reason of each attempt that failed."""
+        file = self.run_folder(config) / "failures.json"
+        reasons: list[str] = json.loads(file.read_text()) if file.exists() else []
+        return reasons
+
+    def add_failure(self, config: RunConfig, reason: str) -> None:
+        write_json(self.run_folder(config) / "failures.json", [*self.failures(config), reason])
+
+    def has_failed(self, config: RunConfig) -> bool:
+        return len(self.failures(config)) >= MAX_ATTEMPTS
+
+    def epoch(self, config: RunConfig) -> int:
+        """How many epochs of it are finished."""
+        return finished_epochs(self.run_folder(config))
+
+    def is_running(self, config: RunConfig) -> bool:
+        with self.lock(config) as mine:
+            return not mine
+
+    @contextmanager
+    def lock(self, config: RunConfig) -> Iterator[bool]:
+        """Whether this run is ours to train. The system lets go of a lock when its process dies, however."""
+        folder = self.run_folder(config)
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+
+
+def _short(value: float) -> float:
+    """Six digits are more than any of these numbers is good for."""
+    return float(f"{value:.6g}") if isinstance(value, float) else value

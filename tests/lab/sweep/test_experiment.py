@@ -1,0 +1,88 @@
+from pathlib import Path
+
+import pytest
+
+from jacnorm.lab.config import ConfigError
+from jacnorm.lab.sweep.experiment import read_experiment
+
+PAPER = """
+title = "Table 1, KMNIST"
+[base]
+data = "kmnist"
+net = "lenet"
+[grid]
+learning_rate = [0.01, 0.001]
+batch_size = [16, 32]
+weight = [1e-4, 1e-3, 1e-2, 1e-1]
+method = ["none", "l2", "spectral-bound", "frobenius", "spectral"]
+seed = [0, 1, 2, 3, 4]
+[screening]
+epochs = 10
+[paper]
+spectral = [96.61, 0.14]
+"""
+
+
+def read(folder: Path, text: str):
+    file = folder / "experiment.toml"
+    file.write_text(text)
+    return read_experiment(file)
+
+
+def test_the_papers_grid(tmp_path):
+    experiment = read(tmp_path, PAPER)
+    assert len(experiment.runs) == 68 * 5  # 4 settings of `none`, 16 of each other method
+    assert len({run.id for run in experiment.runs}) == len(experiment.runs)
+    assert {run.epochs for run in experiment.runs} == {50}
+    first = experiment.screening_runs()
+    assert len(first) == 68
+    assert {(run.epochs, run.seed) for run in first} == {(10, 0)}
+    assert experiment.paper["spectral"] == [96.61, 0.14]
+
+
+def test_the_best_of_each_method_is_trained_in_full(tmp_path):
+    experiment = read(tmp_path, PAPER)
+    first = experiment.screening_runs()
+    losses = {run.id: 1.0 + i for i, run in enumerate(first)}
+    best = {"none": 3, "l2": 5, "spectral": 7}
+    for method, position in best.items():
+        chosen = [run for run in first if run.method == method][position % 4]
+        losses[chosen.id] = 0.1
+        best[method] = chosen
+    second = experiment.chosen_runs(losses)
+    assert len(second) == 5 * 5  # five methods, five seeds
+    for method, run in best.items():
+        mine = [r for r in second if r.method == method]
+        assert {r.seed for r in mine} == {0, 1, 2, 3, 4}
+        assert {r.epochs for r in mine} == {50}
+        assert {(r.learning_rate, r.batch_size) for r in mine} == {(run.learning_rate, run.batch_size)}
+        assert method == "none" or {r.weight for r in mine} == {run.weight}
+
+
+def test_a_method_whose_runs_all_failed_is_left_out(tmp_path):
+    experiment = read(tmp_path, PAPER)
+    losses = {run.id: 1.0 for run in experiment.screening_runs() if run.method != "l2"}
+    assert {run.method for run in experiment.chosen_runs(losses)} == {
+        *("none", "spectral-bound", "frobenius", "spectral")
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[gird]\nseed = [1]", "no section 'gird'"),
+        ("[grid]\nseed = 1", "seed must be a list"),
+        ("[grid]\nseed = []", "seed must be a list"),
+        ("[grid]\nseeds = [1]", "did you mean 'seed'"),
+        ("[base]\nmethod = 'l3'", "method = 'l3'"),
+        ("[screening]\nrounds = 3", "takes epochs alone"),
+    ],
+)
+def test_bad_files(tmp_path, text, message):
+    with pytest.raises(ConfigError, match=message):
+        read(tmp_path, text)
+
+
+@pytest.mark.parametrize("file", sorted(Path(__file__).parents[3].glob("experiments/*.toml")), ids=str)
+def test_ours_can_be_read(file):
+    assert read_experiment(file).runs
