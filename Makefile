@@ -34,6 +34,8 @@ format: .venv/installed
 	@echo "Installing into .venv; this takes a minute or two."
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lab,dev]'
+	# An oracle for tests alone. What it declares pins an old requests and pulls torchvision, which it does not need.
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps torchattacks==3.5.1
 	touch $@
 
 clean:

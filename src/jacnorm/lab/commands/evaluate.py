@@ -4,41 +4,161 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..data import load
+import torch
+
+from ..checkpoint import write_json
+from ..config import RunConfig
+from ..data import DataSet, Split, load
 from ..environment import environment
+from ..errors import UsageError
+from ..evaluate.adversarial import ATTACKS, adversarial
+from ..evaluate.boundary import DIRECTIONS, boundary
+from ..evaluate.calibration import calibration
+from ..evaluate.judge import judge
+from ..evaluate.landscape import landscape
+from ..evaluate.minimum_norm import need_foolbox
+from ..evaluate.noise import white_noise
+from ..evaluate.record import alarms, rows
+from ..evaluate.stored import cost
+from ..nets import Normalized
 from ..run_files import load_run, read_config
 from ..score import score
-from .common import add_command, add_machine_options, table, use_machine
+from .common import add_command, add_machine_options, need, table, use_machine
+
+KINDS = {
+    "noise": "accuracy with white noise (section 4.2.1)",
+    "judge": "robust accuracy against four strong attacks, the worst for each image",
+    "boundary": "distance to the decision boundary (section 4.2.3)",
+    "calibration": "whether the network is as sure as it is right",
+    "landscape": "slope and curvature of the loss",
+    "cost": "time of each penalty and error of its σ (section 4.3)",
+}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished run, in memory."""
+
+    folder: Path
+    config: RunConfig
+    model: Normalized
 
 
 def add(commands: Any) -> None:
     parser = add_command(
         commands,
         "evaluate",
-        "Evaluate a trained network on the test split.",
-        "jacnorm evaluate runs/digits-mlp-spectral-0.01-s0-0123456789",
+        "Evaluate trained networks on the test split. Several runs are compared, seeds averaged.",
+        "jacnorm evaluate runs/digits-mlp-spectral-0.01-s0-0123456789\n"
+        "  jacnorm evaluate runs/* --noise --attacks pgd,square --boundary --images 1000 --out robustness",
     )
-    parser.add_argument("folder", type=Path, metavar="RUN", help="the folder of a finished run")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument("folders", type=Path, nargs="+", metavar="RUN", help="the folder of a finished run")
+    parser.add_argument("--all", action="store_true", help="everything below")
+    for name, text in KINDS.items():
+        parser.add_argument(f"--{name}", action="store_true", help=text)
+    parser.add_argument(
+        "--attacks", type=_attack_names, metavar="LIST", help="any of pgd,tpgd,square (section 4.2.2)"
+    )
+    parser.add_argument(
+        "--directions", type=int, default=DIRECTIONS, help="rays of --boundary (default: %(default)s)"
+    )
+    parser.add_argument("--images", type=int, metavar="N", help="only the first N images")
+    parser.add_argument(
+        "--out", type=Path, help="where numbers and figures go (default: evaluation, in the one RUN or here)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the results as JSON, a line a run")
     add_machine_options(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
     device = use_machine(args)
-    config = read_config(args.folder)
-    data = load(config.data, args.data_root)
-    model = load_run(args.folder, config, data).to(device)
-    found = score(model, data.test.to(device))
-    if args.json:
-        print(json.dumps({"id": config.id, "test": found, "environment": environment(device)}))
-        return
-    rows = [
-        ["accuracy", f"{found['accuracy']:.2%}"],
-        ["loss", f"{found['loss']:.4f}"],
-        ["mean σ, normalized input", f"{found['sigma']:.3f}"],
+    _check(args)
+    data, trained = _load(args, device)
+    split = Split(data.test.images[: args.images], data.test.labels[: args.images]).to(device)
+    records = [_evaluated(args, one, trained, data, split) for one in trained]
+    print(("\n" if args.json else "\n\n").join(json.dumps(r) if args.json else _report(r) for r in records))
+    if _chosen(args) or args.attacks:
+        out = args.out or (args.folders[0] if len(args.folders) == 1 else Path()) / "evaluation"
+        _write(records, out)
+        if not args.json:
+            print(f"\nnumbers and figures: {out}")
+
+
+def _attack_names(text: str) -> list[str]:
+    names = text.split(",")
+    if unknown := [name for name in names if name not in ATTACKS]:
+        raise argparse.ArgumentTypeError(
+            f"there is no attack {unknown[0]!r}: choose from {','.join(ATTACKS)}"
+        )
+    return names
+
+
+def _check(args: argparse.Namespace) -> None:
+    for name in ("images", "directions"):
+        if getattr(args, name) is not None and getattr(args, name) < 1:
+            raise UsageError(f"--{name} {getattr(args, name)}: it must be 1 or more")
+    if args.all:
+        args.attacks = list(ATTACKS)
+    if _chosen(args) or args.attacks:
+        need("matplotlib", "a figure of the evaluation")
+    if {"judge", "boundary"} & set(_chosen(args)):
+        need_foolbox()
+
+
+def _chosen(args: argparse.Namespace) -> list[str]:
+    return [name for name in KINDS if args.all or getattr(args, name)]
+
+
+def _load(args: argparse.Namespace, device: torch.device) -> tuple[DataSet, list[Trained]]:
+    configs = [read_config(folder) for folder in args.folders]
+    names = sorted({config.data for config in configs})
+    if len(names) > 1:
+        raise UsageError(
+            f"these runs are on different data sets, {', '.join(names)}: evaluate them one by one"
+        )
+    data = load(names[0], args.data_root)
+    return data, [
+        Trained(folder, config, load_run(folder, config, data).to(device))
+        for folder, config in zip(args.folders, configs, strict=True)
     ]
-    print(f"{config.id}, {len(data.test)} test images\n{table(rows)}")
+
+
+def _evaluated(
+    args: argparse.Namespace, one: Trained, trained: list[Trained], data: DataSet, split: Split
+) -> dict[str, Any]:
+    """All the numbers of one run, with where they come from."""
+    model, config = one.model, one.config
+    record: dict[str, Any] = {"id": config.id, "config": config.relevant(), "images": len(split)}
+    record["test"] = score(model, split)
+    if args.attacks:
+        record["attacks"] = {name: adversarial(model, split, name).to_json() for name in args.attacks}
+    make = {
+        "noise": lambda: white_noise(model, split).to_json(),
+        "judge": lambda: judge(model, split).to_json(),
+        "boundary": lambda: boundary(
+            model, split, compared_with=[other.model for other in trained], directions=args.directions
+        ).to_json(),
+        "calibration": lambda: calibration(model, split).to_json(),
+        "landscape": lambda: landscape(model, split).to_json(),
+        "cost": lambda: cost(one.folder, config, model, data, args.images),
+    }
+    record |= {name: make[name]() for name in _chosen(args)}
+    return record | {"alarms": alarms(record), "environment": environment(split.images.device)}
+
+
+def _report(record: dict[str, Any]) -> str:
+    head = f"{record['id']}, {record['images']} test images"
+    return "\n".join([head, table(rows(record)), *(f"ALARM: {alarm}" for alarm in record["alarms"])])
+
+
+def _write(records: list[dict[str, Any]], out: Path) -> None:
+    from ..figures import draw  # here, so that other commands do not wait for matplotlib
+
+    for record in records:
+        write_json(out / f"{record['id']}.json", record)
+    draw(records, out)

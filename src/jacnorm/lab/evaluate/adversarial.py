@@ -1,0 +1,154 @@
+"""Accuracy under PGD, TPGD and Square as they get stronger, section 4.2.2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..data import Split, batches
+from .attacks import pgd, square, tpgd
+from .attacks.gradient import Iterates
+from .common import CHUNK, Result, check_increasing, generator_on, is_right, prepare, progress, share
+from .errors import EvaluationError
+
+EPSILON = 32 / 255  # the paper's δ
+STEP_SIZE = 2 / 255  # the paper's η
+GRADIENT_ATTACKS: dict[str, Callable[..., Iterates]] = {"pgd": pgd, "tpgd": tpgd}
+ATTACKS = (*GRADIENT_ATTACKS, "square")
+# The strengths to show unless told otherwise: steps of η, or queries.
+STEPS = (0, 1, 2, 5, 10, 20, 40)
+QUERIES = (0, 10, 30, 100, 300, 1000)
+
+
+@dataclass(frozen=True)
+class AttackResult(Result):
+    """Accuracy for each ε (outer) and each number of iterations (inner); 0 iterations are the clean images.
+
+    `last` is measured as in the paper: on the images that an attack of this ε and this many iterations
+    returns. It may rise, since the last iterate is not always the worst (and TPGD, which knows no labels,
+    may put a mistake right). `worst` counts an image as lost once any perturbation within ε has been found
+    for it: the clean image, an earlier iterate, or one from a smaller ε. All of these are within reach of
+    the stronger attacker, so `worst` never rises with ε or iterations, and it is the number to judge by.
+    """
+
+    attack: str
+    epsilons: tuple[float, ...]
+    iterations: tuple[int, ...]
+    step_size: float | None  # Square has none
+    last: tuple[tuple[float, ...], ...]
+    worst: tuple[tuple[float, ...], ...]
+    clean: float
+    images: int
+    seed: int
+
+
+def adversarial(
+    model: nn.Module,
+    split: Split,
+    attack: str,
+    *,
+    epsilons: tuple[float, ...] = (EPSILON,),
+    iterations: tuple[int, ...] | None = None,
+    seed: int = 0,
+) -> AttackResult:
+    """How accuracy falls under `attack` ("pgd", "tpgd" or "square") with the strength of it."""
+    if attack not in ATTACKS:
+        raise EvaluationError(f"there is no attack {attack!r}: choose from {', '.join(ATTACKS)}")
+    if iterations is None:
+        iterations = QUERIES if attack == "square" else STEPS
+    check_increasing("epsilons", epsilons)
+    check_increasing("iterations", iterations)
+    prepare(model, split)
+    last: list[Tensor] = []
+    worst: list[Tensor] = []
+    with progress(len(epsilons) * len(split), attack) as bar:
+        for epsilon in epsilons:
+            each, ever = _at(model, split, attack, epsilon, iterations, seed, bar)
+            last.append(each)
+            worst.append(ever & worst[-1] if worst else ever)
+    return AttackResult(
+        attack,
+        epsilons,
+        iterations,
+        None if attack == "square" else STEP_SIZE,
+        _shares(last),
+        _shares(worst),
+        share(is_right(model, split)),
+        len(split),
+        seed,
+    )
+
+
+def _at(
+    model: nn.Module,
+    split: Split,
+    attack: str,
+    epsilon: float,
+    iterations: tuple[int, ...],
+    seed: int,
+    bar: Any,
+) -> tuple[Tensor, Tensor]:
+    """At one ε: which images are right in the end, and which all the way; (strengths, N) each."""
+    generator = generator_on(split.images.device, seed)
+    follow = _square if attack == "square" else partial(_ascent, GRADIENT_ATTACKS[attack])
+    parts = []
+    for _, images, labels in batches(split, CHUNK):
+        parts.append(follow(model, images, labels, epsilon, iterations, generator))
+        bar.update(len(images))
+    last, worst = (torch.cat(part, 1) for part in zip(*parts, strict=True))
+    return last, worst
+
+
+def _ascent(
+    attack: Callable[..., Iterates],
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    epsilon: float,
+    iterations: tuple[int, ...],
+    generator: torch.Generator,
+) -> tuple[Tensor, Tensor]:
+    """One run to the largest number of iterations passes through all the smaller ones."""
+    steps = attack(model, images, labels, epsilon=epsilon, step_size=STEP_SIZE, generator=generator)
+    right = [_right(model, images, labels)]
+    right += [logits.argmax(1) == labels for _, logits in islice(steps, 1, iterations[-1] + 1)]
+    wanted = list(iterations)
+    return torch.stack(right)[wanted], _so_far(torch.stack(right))[wanted]
+
+
+def _square(
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    epsilon: float,
+    iterations: tuple[int, ...],
+    generator: torch.Generator,
+) -> tuple[Tensor, Tensor]:
+    """Each number of iterations is a run of its own, since its squares follow a schedule of their own."""
+    right = []
+    for count in iterations:
+        found = images
+        if count:
+            found = square(model, images, labels, epsilon=epsilon, iterations=count, generator=generator)
+        right.append(_right(model, found, labels))
+    return torch.stack(right), _so_far(torch.stack(right))
+
+
+def _so_far(right: Tensor) -> Tensor:
+    """Right here and in every row above."""
+    return right.long().cumprod(0).bool()
+
+
+@torch.no_grad()
+def _right(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+    return model(images).argmax(1) == labels
+
+
+def _shares(rows: list[Tensor]) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(share(strength) for strength in row) for row in rows)

@@ -1,0 +1,73 @@
+"""PGD (Madry et al., 2018) and TPGD (Zhang et al., 2019), step by step as torchattacks 3.5.1 takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Iterates = Iterator[tuple[Tensor, Tensor]]  # images and their logits; the first is the start
+
+
+def pgd(
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    *,
+    epsilon: float,
+    step_size: float,
+    generator: torch.Generator,
+) -> Iterates:
+    """Ascent of the cross-entropy from a uniformly random point of the ball, without end.
+
+    Iterate k is what an attack of k iterations returns: take as many as you want.
+    """
+    # Drawn on the interval, not scaled from [0, 1): so the draws are torchattacks' to the last bit.
+    drawn = torch.empty_like(images).uniform_(-epsilon, epsilon, generator=generator)
+    start = (images + drawn).clamp(0, 1)
+    return _ascent(model, images, start, lambda logits: F.cross_entropy(logits, labels), epsilon, step_size)
+
+
+def tpgd(
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    *,
+    epsilon: float,
+    step_size: float,
+    generator: torch.Generator,
+) -> Iterates:
+    """Ascent of the Kullback–Leibler divergence from the clean prediction, whatever the label is.
+
+    The start has Gaussian noise of 0.001 and may lie outside the ball; from iterate 1 on none does.
+    """
+    with torch.no_grad():
+        clean = model(images).softmax(1)
+    drawn = torch.randn(images.shape, generator=generator, device=images.device, dtype=images.dtype)
+    start = (images + 0.001 * drawn).clamp(0, 1)
+
+    def divergence(logits: Tensor) -> Tensor:
+        return F.kl_div(logits.log_softmax(1), clean, reduction="sum")
+
+    return _ascent(model, images, start, divergence, epsilon, step_size)
+
+
+def _ascent(
+    model: nn.Module,
+    images: Tensor,
+    x: Tensor,
+    loss: Callable[[Tensor], Tensor],
+    epsilon: float,
+    step_size: float,
+) -> Iterates:
+    while True:
+        x = x.detach().requires_grad_()
+        with torch.enable_grad():
+            logits = model(x)
+        yield x.detach(), logits.detach()
+        with torch.enable_grad():
+            (gradient,) = torch.autograd.grad(loss(logits), x)
+        stepped = x.detach() + step_size * gradient.sign()
+        x = (images + (stepped - images).clamp(-epsilon, epsilon)).clamp(0, 1)

@@ -1,0 +1,80 @@
+"""What every evaluation shares: a look at what comes in, a bar, a result that becomes JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from ..data import Split, batches
+from .errors import EvaluationError
+
+CHUNK = 500  # images at a time
+
+
+@dataclass(frozen=True)
+class Result:
+    """Plain numbers, strings, and tuples and dicts of them."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def prepare(model: nn.Module, split: Split) -> None:
+    """The network in evaluation mode; an error if the images or labels are none for it."""
+    if len(split) == 0:
+        raise EvaluationError("there are no images to evaluate on: the selection is empty")
+    images, labels = split.images, split.labels
+    if not ((images >= 0) & (images <= 1)).all():
+        low, high = images.min().item(), images.max().item()
+        raise EvaluationError(
+            f"pixels must be in [0, 1], these are in [{low:g}, {high:g}]: leave the normalization to the net"
+        )
+    model.eval()
+    classes = _classes(model, images[:1])
+    if labels.min() < 0 or labels.max() >= classes:
+        raise EvaluationError(
+            f"labels must be in 0 … {classes - 1}, one of the network's {classes} outputs; "
+            f"these are in {int(labels.min())} … {int(labels.max())}"
+        )
+
+
+def check_increasing(name: str, values: tuple[float, ...], least: float = 0) -> None:
+    if not values or list(values) != sorted(set(values)) or values[0] < least:
+        raise EvaluationError(
+            f"{name} = {values}: name one or more numbers from {least:g} on, in rising order"
+        )
+
+
+@torch.no_grad()
+def is_right(model: nn.Module, split: Split) -> Tensor:
+    """Which images the network classifies as labelled, (N,)."""
+    return torch.cat([model(images).argmax(1) == labels for _, images, labels in batches(split, CHUNK)])
+
+
+def share(these: Tensor) -> float:
+    """The part of them that is true."""
+    return float(these.double().mean())
+
+
+def progress(total: int, what: str, unit: str = " images") -> Any:
+    """A bar on a terminal, for what takes longer than a second."""
+    return tqdm(total=total, desc=what, unit=unit, disable=None, leave=False, delay=1, dynamic_ncols=True)
+
+
+def generator_on(device: torch.device, seed: int) -> torch.Generator:
+    return torch.Generator(device).manual_seed(seed)
+
+
+@torch.no_grad()
+def _classes(model: nn.Module, image: Tensor) -> int:
+    output = model(image)
+    if output.dim() != 2 or output.shape[1] < 2:
+        raise EvaluationError(
+            f"the network's output has shape {tuple(output.shape)} for one image: an evaluation needs "
+            "one row of two or more logits"
+        )
+    return int(output.shape[1])

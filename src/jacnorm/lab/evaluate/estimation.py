@@ -1,0 +1,109 @@
+"""How far an estimate of σ is from the exact one, figure 5 (right)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ... import Linearization, linearize, product_bound, spectral_norm
+from ...estimators import lanczos
+from ...estimators.operator import normalized, norms
+from ..data import Split, batches
+from ..nets import Normalized
+from .common import CHUNK, Result, check_increasing, generator_on, prepare, progress
+from .errors import EvaluationError
+
+ITERATIONS = (1, 2, 3, 5, 7, 10, 15, 20)
+BOUND_IMAGES = 50  # the product bound is nearly the same at every image, and slow
+
+
+@dataclass(frozen=True)
+class EstimationResult(Result):
+    """Mean over the images of |estimate − σ|/σ after each number of rounds, σ of the normalized input.
+
+    A round is one product with J and one with Jᵀ. `random` and `warm` are what SpectralPenalty computes
+    without and with a stored vector, ‖Jᵀu‖ at the end; Lanczos takes three products more. `bound` is the
+    error of ∏‖Wˡ‖₂, which takes no rounds.
+    """
+
+    iterations: tuple[int, ...]
+    random: tuple[float, ...]
+    lanczos: tuple[float, ...]
+    warm: tuple[float, ...] | None  # None: no vectors were given
+    bound: float | None  # None: the network is not piecewise linear
+    images: int
+    seed: int
+
+
+@torch.no_grad()
+def estimation(
+    model: Normalized,
+    split: Split,
+    *,
+    stored: Tensor | None = None,
+    iterations: tuple[int, ...] = ITERATIONS,
+    seed: int = 0,
+) -> EstimationResult:
+    """Relative errors of σ on these images; `stored` is SpectralPenalty's `u` for them, one row an image."""
+    prepare(model, split)
+    check_increasing("iterations", iterations, least=1)
+    if stored is not None and len(stored) != len(split):
+        raise EvaluationError(f"there are {len(stored)} stored vectors for {len(split)} images")
+    generator = generator_on(split.images.device, seed)
+    totals: dict[str, Tensor] = {}
+    with progress(len(split), "estimates of σ") as bar:
+        for index, images, _ in batches(split, CHUNK):
+            J = linearize(model.body, model.normalize(images))
+            exact = spectral_norm(J, tol=1e-5).sigma
+            starts = {"random": _random(J, generator)}
+            if stored is not None:
+                starts["warm"] = stored.to(J.device)[index].view(J.output_shape)
+            for name, estimates in _estimates(J, starts, iterations).items():
+                totals[name] = totals.get(name, 0) + _errors(estimates, exact)
+            bar.update(len(images))
+    means = {name: tuple((total / len(split)).tolist()) for name, total in totals.items()}
+    return EstimationResult(
+        iterations,
+        means["random"],
+        means["lanczos"],
+        means.get("warm"),
+        _bound(model, split),
+        len(split),
+        seed,
+    )
+
+
+def _random(J: Linearization, generator: torch.Generator) -> Tensor:
+    v = torch.randn(J.input_shape, generator=generator, device=J.device, dtype=J.dtype)
+    return normalized(J.jvp(v))
+
+
+def _estimates(J: Linearization, starts: dict[str, Tensor], iterations: tuple[int, ...]) -> dict[str, Tensor]:
+    found = {name: torch.stack(list(_power(J, u, iterations))) for name, u in starts.items()}
+    space = [lanczos(J, tol=1e-9, max_iterations=k).sigma for k in iterations]
+    return found | {"lanczos": torch.stack(space)}
+
+
+def _power(J: Linearization, u: Tensor, iterations: tuple[int, ...]) -> Iterator[Tensor]:
+    """‖Jᵀu‖ as u gets better by a round at a time."""
+    for k in range(1, iterations[-1] + 1):
+        w = J.vjp(u)
+        if k in iterations:
+            yield norms(w)
+        u = normalized(J.jvp(normalized(w)))
+
+
+def _errors(estimates: Tensor, exact: Tensor) -> Tensor:
+    """Summed over the images; one whose σ is zero has no error."""
+    return ((estimates - exact).abs() / exact.clamp_min(torch.finfo(exact.dtype).tiny)).double().sum(1).cpu()
+
+
+def _bound(model: Normalized, split: Split) -> float | None:
+    J = linearize(model.body, model.normalize(split.images[:BOUND_IMAGES]))
+    if J.tape is None:
+        return None
+    exact = spectral_norm(J).sigma
+    return float(((product_bound(J) - exact) / exact).mean())

@@ -1,0 +1,53 @@
+"""The slope of the loss and its curvature along an attack: what the boundary's distance does not show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ..data import Split, batches
+from .adversarial import STEP_SIZE
+from .attacks import loss_gradient
+from .common import CHUNK, Result, prepare, progress
+
+
+@dataclass(frozen=True)
+class LandscapeResult(Result):
+    """Means over the images, of the cross-entropy as a function of pixels.
+
+    `slope` is ‖∇ₓ loss‖₂. With d the unit direction of PGD's first step, sign(∇ₓ loss), `attack_slope` is the
+    derivative along d, and `curvature` how fast that grows from x to the end of the step:
+    (∇loss(x + h d) − ∇loss(x))·d / h, after Moosavi-Dezfooli et al. (2019). A difference and not a second
+    derivative, since a network of ReLUs bends in its kinks, which a derivative does not see.
+    """
+
+    slope: float
+    attack_slope: float
+    curvature: float
+    step_size: float  # η, in pixels: the step is η sign(∇ₓ loss)
+    images: int
+
+
+def landscape(model: nn.Module, split: Split, *, step_size: float = STEP_SIZE) -> LandscapeResult:
+    """How steep the loss is, and how much steeper it gets on the way that PGD takes."""
+    prepare(model, split)
+    totals = torch.zeros(3, dtype=torch.float64)
+    with progress(len(split), "loss landscape") as bar:
+        for _, images, labels in batches(split, CHUNK):
+            totals += _sums(model, images, labels, step_size)
+            bar.update(len(images))
+    slope, along, curvature = (totals / len(split)).tolist()
+    return LandscapeResult(slope, along, curvature, step_size, len(split))
+
+
+def _sums(model: nn.Module, x: Tensor, y: Tensor, step_size: float) -> Tensor:
+    here = loss_gradient(model, x, y)
+    step = step_size * here.sign()
+    length = step.flatten(1).norm(dim=1)
+    direction = step.flatten(1) / length.clamp_min(torch.finfo(x.dtype).tiny)[:, None]
+    there = loss_gradient(model, x + step, y)
+    slope, steeper = ((gradient.flatten(1) * direction).sum(1).double() for gradient in (here, there))
+    curvature = torch.where(length > 0, (steeper - slope) / length, 0)
+    return torch.stack([here.flatten(1).norm(dim=1).double().sum(), slope.sum(), curvature.sum()]).cpu()

@@ -1,0 +1,101 @@
+"""What stands out in the numbers of a run: the lines of a report, and what makes them doubtful."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+from typing import Any
+
+from .judge import SUSPICIOUS
+
+Row = list[str]
+
+
+def rows(record: dict[str, Any]) -> list[Row]:
+    """A name and a value for everything that was evaluated; the rest is in the figures and the JSON."""
+    test = record["test"]
+    first = [
+        ["accuracy", f"{test['accuracy']:.2%}"],
+        ["loss", f"{test['loss']:.4f}"],
+        ["mean σ, normalized input", f"{test['sigma']:.3f}"],
+    ]
+    parts = {
+        "noise": _noise,
+        "attacks": _attacks,
+        "judge": _judge,
+        "boundary": _boundary,
+        "calibration": lambda c: [["expected calibration error", f"{c['ece']:.4f}"]],
+        "landscape": _landscape,
+        "cost": _cost,
+    }
+    return first + [row for name, part in parts.items() if name in record for row in part(record[name])]
+
+
+def alarms(record: dict[str, Any]) -> list[str]:
+    """Signs that gradients are masked, so that robustness is overestimated."""
+    found = [record["judge"]["alarm"]] if record.get("judge", {}).get("alarm") else []
+    attacks = record.get("attacks", {})
+    if "square" in attacks and (others := [a for a in ("pgd", "tpgd") if a in attacks]):
+        best = min(attacks[a]["worst"][-1][-1] for a in others)
+        black_box = attacks["square"]["worst"][-1][-1]
+        if black_box < best - SUSPICIOUS:
+            found.append(
+                f"Square, which sees no gradient, leaves {black_box:.2%} right and the gradient attacks "
+                f"{best:.2%}: gradients may be masked, or the gradient attacks too short"
+            )
+    return found
+
+
+def _noise(n: dict[str, Any]) -> Iterator[Row]:
+    for variance, accuracy in zip(n["variances"], n["accuracy"], strict=True):
+        if variance:
+            yield [f"accuracy, noise of σ² = {variance:g}", f"{accuracy:.2%}"]
+
+
+def _attacks(attacks: dict[str, Any]) -> Iterator[Row]:
+    for name, a in attacks.items():
+        radius = f"ε = {255 * a['epsilons'][-1]:g}/255"
+        yield [
+            f"accuracy, {name} of {a['iterations'][-1]} iterations, {radius}",
+            f"{a['worst'][-1][-1]:.2%}",
+        ]
+
+
+def _judge(j: dict[str, Any]) -> Iterator[Row]:
+    for name, robust in zip(j["attacks"], j["robust"], strict=True):
+        yield [f"robust accuracy, ε = {255 * j['epsilon']:g}/255, after {name}", f"{robust:.2%}"]
+
+
+def _boundary(b: dict[str, Any]) -> Iterator[Row]:
+    names = {
+        "first_order": "to first order",
+        "attack": "by attack",
+        "sampled": f"by {b['directions']} directions",
+    }
+    for key, text in names.items():
+        found = [d for d in b[key] if d is not None]
+        yield [f"median distance to the boundary, {text}", f"{median(found):.3f}" if found else "none found"]
+    yield ["misclassified by a network, left out", str(b["left_out"])]
+
+
+def _landscape(part: dict[str, Any]) -> list[Row]:
+    return [
+        ["mean slope of the loss, ‖∇ₓ loss‖", f"{part['slope']:.3f}"],
+        ["its curvature along an attack's step", f"{part['curvature']:.3f}"],
+    ]
+
+
+def _cost(cost: dict[str, Any]) -> Iterator[Row]:
+    times, errors = cost["times"], cost["estimation"]
+    size = times["batch_sizes"][-1]
+    for name, ratio in times["ratio"].items():
+        if name != "plain":
+            yield [f"time of {name}, batch {size}, plain step = 1", f"{ratio[-1]:.2f}"]
+    for name in ("random", "warm", "lanczos"):
+        if errors[name] is not None:
+            yield [
+                f"error of σ, {name} start, 1 round".replace("lanczos start", "Lanczos"),
+                f"{errors[name][0]:.1%}",
+            ]
+    if errors["bound"] is not None:
+        yield ["error of σ, product of the layers' norms", f"{errors['bound']:.1%}"]

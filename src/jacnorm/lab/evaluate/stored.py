@@ -1,0 +1,39 @@
+"""Time and error (section 4.3) of a finished run, with the vectors that its training left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from .. import checkpoint
+from ..config import RunConfig
+from ..data import DataSet, Split
+from ..nets import Normalized
+from ..train import HELD_OUT
+from .estimation import estimation
+from .times import BATCH_SIZES, step_times
+
+IMAGES = 1000  # enough for a mean
+
+
+def cost(
+    folder: Path, config: RunConfig, model: Normalized, data: DataSet, images: int | None
+) -> dict[str, Any]:
+    """On the images that the network was trained on, as in the paper."""
+    train = (data.held_out(HELD_OUT, seed=0) if config.protocol == "held-out" else data).train
+    train = train.to(model.mean.device)
+    few = Split(train.images[: images or IMAGES], train.labels[: images or IMAGES])
+    sizes = tuple(size for size in BATCH_SIZES if size <= len(few)) or (len(few),)
+    times = step_times(model, few, batch_sizes=sizes)
+    errors = estimation(model, few, stored=stored_vectors(folder, config, len(few)))
+    return {"times": times.to_json(), "estimation": errors.to_json()}
+
+
+def stored_vectors(folder: Path, config: RunConfig, count: int) -> Tensor | None:
+    """The u of the first images at the end of training; None if it did not keep them."""
+    if config.method != "spectral" or not config.warm_start:
+        return None
+    tensors, _ = checkpoint.load(folder / "checkpoint.safetensors")
+    return checkpoint.part("penalty", tensors)["u"][:count]

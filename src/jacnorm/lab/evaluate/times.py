@@ -1,0 +1,117 @@
+"""What a training step costs with each penalty, figure 5 (left)."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ... import linearize
+from ...penalties import AnalyticPenalty, Penalty, SpectralBoundPenalty, SpectralPenalty
+from ..data import Split
+from ..nets import Normalized
+from .common import Result, check_increasing, prepare, progress
+from .errors import EvaluationError
+
+BATCH_SIZES = (16, 32, 64, 128, 256)
+REPEATS = 15
+PENALTIES: dict[str, Callable[[], Penalty]] = {
+    "spectral-bound": SpectralBoundPenalty,
+    "spectral": SpectralPenalty,
+    "analytic": AnalyticPenalty,
+}
+KINDS = ("forward", "plain", *PENALTIES)
+
+
+@dataclass(frozen=True)
+class TimesResult(Result):
+    """Median seconds of a forward pass and of optimizer steps, for each batch size.
+
+    `ratio` is to the plain step: the median over rounds in which every kind ran once, one after the other,
+    so that whatever else the machine did slowed all of them. Compare ratios, not seconds.
+    """
+
+    batch_sizes: tuple[int, ...]
+    seconds: dict[str, tuple[float, ...]]
+    ratio: dict[str, tuple[float, ...]]
+    repeats: int
+
+
+def step_times(
+    model: Normalized,
+    split: Split,
+    *,
+    batch_sizes: tuple[int, ...] = BATCH_SIZES,
+    repeats: int = REPEATS,
+) -> TimesResult:
+    """Time per batch; the network given is copied and stays as it is."""
+    prepare(model, split)
+    check_increasing("batch_sizes", batch_sizes, least=1)
+    if batch_sizes[-1] > len(split) or repeats < 1:
+        raise EvaluationError(
+            f"batches of {batch_sizes[-1]} {repeats} times over need as many images, and 1 repeat or more; "
+            f"there are {len(split)} images"
+        )
+    rounds = []
+    with progress(len(batch_sizes) * repeats, "time per batch", " rounds") as bar:
+        for size in batch_sizes:
+            rounds.append(_rounds(model, split.images[:size], split.labels[:size], repeats, bar.update))
+    seconds = {k: tuple(median(r[k] for r in of_size) for of_size in rounds) for k in KINDS}
+    ratio = {k: tuple(median(r[k] / r["plain"] for r in of_size) for of_size in rounds) for k in KINDS}
+    return TimesResult(batch_sizes, seconds, ratio, repeats)
+
+
+def _rounds(
+    model: Normalized, images: Tensor, labels: Tensor, repeats: int, tick: Callable[[], object]
+) -> list[dict[str, float]]:
+    steps = {kind: _step(kind, copy.deepcopy(model), images, labels) for kind in KINDS}
+    for step in steps.values():  # a model seen for the first time is verified, and threads wake up
+        step()
+    found = []
+    for _ in range(repeats):
+        found.append({kind: _timed(step, images.device) for kind, step in steps.items()})
+        tick()
+    return found
+
+
+def _step(kind: str, model: Normalized, images: Tensor, labels: Tensor) -> Callable[[], None]:
+    model.train()
+    x = model.normalize(images)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6, momentum=0.8)
+    penalty = PENALTIES[kind]() if kind in PENALTIES else None
+    index = torch.arange(len(images))
+
+    def forward() -> None:
+        with torch.no_grad():
+            model.body(x)
+
+    def optimize() -> None:
+        if penalty is None:
+            loss = F.cross_entropy(model.body(x), labels)
+        else:
+            J = linearize(model.body, x)
+            loss = F.cross_entropy(J.output, labels) + penalty(J, index=index)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return forward if kind == "forward" else optimize
+
+
+def _timed(step: Callable[[], None], device: torch.device) -> float:
+    _wait_for(device)
+    begin = time.perf_counter()
+    step()
+    _wait_for(device)
+    return time.perf_counter() - begin
+
+
+def _wait_for(device: torch.device) -> None:
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)

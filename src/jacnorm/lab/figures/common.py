@@ -1,0 +1,86 @@
+"""Networks that differ in their seed only make one line; its interval is their standard deviation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from ..pictures import STYLES, save_figure
+
+Record = dict[str, Any]
+Groups = dict[str, list[Record]]
+
+
+def grouped(records: Sequence[Record]) -> Groups:
+    """Label -> records of one setting with several seeds; the shortest label that tells them apart."""
+    by_setting: dict[str, list[Record]] = {}
+    for record in records:
+        setting = {key: value for key, value in record["config"].items() if key != "seed"}
+        by_setting.setdefault(repr(sorted(setting.items())), []).append(record)
+    firsts = [group[0] for group in by_setting.values()]
+    for label in (_method, _method_and_weight, _id):
+        names = [label(record) for record in firsts]
+        if len(set(names)) == len(names):
+            break
+    return dict(zip(names, by_setting.values(), strict=True))
+
+
+def lines(axes: Any, x: Sequence[float], curves: dict[str, Any]) -> None:
+    """A line a group, each from an array (networks, points); bars of ± one standard deviation."""
+    for (name, values), style in zip(curves.items(), cycle(STYLES), strict=False):
+        array = np.asarray(values, dtype=float)
+        bars = array.std(0, ddof=1) if len(array) > 1 else None
+        axes.errorbar(
+            x,
+            array.mean(0),
+            bars,
+            label=name,
+            linewidth=1.6,
+            markersize=4.5,
+            capsize=3,
+            elinewidth=0.8,
+            **style,
+        )
+
+
+def tidy(axes: Any) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+
+
+def legend(axes: Any, groups: Groups, **options: Any) -> None:
+    axes.legend(
+        frameon=False, title=intervals(groups), title_fontsize=8, fontsize=9, handlelength=3, **options
+    )
+
+
+def intervals(groups: Groups) -> str | None:
+    """What the bars are, or nothing when there are none."""
+    counts = sorted({len(records) for records in groups.values()})
+    if counts == [1]:
+        return None
+    networks = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"mean ± s.d. over {networks} networks"
+
+
+def save(figure: Figure, folder: Path, name: str) -> None:
+    for ending in ("svg", "png"):
+        save_figure(figure, folder / f"{name}.{ending}")
+
+
+def _method(record: Record) -> str:
+    return record["config"]["method"]
+
+
+def _method_and_weight(record: Record) -> str:
+    config = record["config"]
+    return f"{config['method']}, λ = {config['weight']:g}" if "weight" in config else config["method"]
+
+
+def _id(record: Record) -> str:
+    return record["id"]

@@ -1,0 +1,130 @@
+"""jacnorm evaluate, from training to numbers and figures."""
+
+import json
+from functools import partial
+
+import pytest
+
+from jacnorm.lab.cli import main
+from jacnorm.lab.evaluate import judge
+from jacnorm.lab.evaluate.record import alarms
+from jacnorm.lab.figures.common import grouped
+
+FIGURES = ("noise", "attacks", "judge", "boundary", "calibration", "landscape", "cost")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    for method, seed in (("spectral", 0), ("spectral", 1), ("none", 0)):
+        options = ["--method", method, "--seed", str(seed), "--weight", "0.1", "--learning-rate", "0.05"]
+        assert (
+            main(["train", *options, "--epochs", "8", "--quiet", "--out", str(folder / f"{method}{seed}")])
+            == 0
+        )
+    return folder
+
+
+def test_everything_end_to_end(runs, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("jacnorm.lab.commands.evaluate.judge", partial(judge, iterations=3, queries=5))
+    folders = [str(folder) for folder in sorted(runs.iterdir())]
+    capsys.readouterr()
+    code = main(
+        ["evaluate", *folders, "--all", "--images", "40", "--directions", "5", "--out", str(tmp_path)]
+    )
+    printed = capsys.readouterr().out
+    assert code == 0
+    for name in FIGURES:
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG"), name
+        assert "</svg>" in (tmp_path / f"{name}.svg").read_text(), name
+    records = [json.loads(path.read_text()) for path in tmp_path.glob("*.json")]
+    assert {r["id"][:16] for r in records} == {"digits-mlp-none-", "digits-mlp-spect"}
+    for r in records:
+        assert r["id"] in printed
+        assert r["images"] == r["noise"]["images"] == 40
+        assert r["boundary"]["directions"] == 5
+        assert r["judge"]["robust"][-1] <= r["judge"]["clean"] == r["noise"]["clean"]
+        assert r["environment"]["threads"] >= 1
+        assert r["noise"]["seed"] == 0
+        warm = r["cost"]["estimation"]["warm"]
+        assert (warm is not None) == (r["config"]["method"] == "spectral")
+        if warm is not None:  # vectors kept from training start nearer than random ones
+            assert warm[0] < r["cost"]["estimation"]["random"][0]
+    assert len({tuple(r["boundary"]["points"]) for r in records}) == 1
+    assert list(map(len, grouped(records).values())) in ([1, 2], [2, 1])
+
+
+def test_one_run_prints_one_record(runs, capsys):
+    folder = runs / "none0"
+    capsys.readouterr()
+    assert main(["evaluate", str(folder), "--calibration", "--images", "30", "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["calibration"]["images"] == 30
+    assert "noise" not in record
+    written = json.loads((folder / "evaluation" / f"{record['id']}.json").read_text())
+    assert written == record
+    assert (folder / "evaluation" / "calibration.svg").exists()
+
+
+def test_several_runs_print_a_line_each_and_write_nothing_unasked(runs, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folders = [str(runs / name) for name in ("none0", "spectral0")]
+    capsys.readouterr()
+    assert main(["evaluate", *folders, "--json"]) == 0
+    methods = [json.loads(line)["config"]["method"] for line in capsys.readouterr().out.splitlines()]
+    assert methods == ["none", "spectral"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--attacks", "pgd,fgsm"], "there is no attack 'fgsm'"),
+        (["--images", "0"], "--images 0: it must be 1 or more"),
+        (["--boundary", "--directions", "0"], "--directions 0"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(options, message, runs, capsys):
+    try:
+        code = main(["evaluate", str(runs / "none0"), *options])
+    except SystemExit as exit_of_argparse:
+        code = exit_of_argparse.code
+    assert code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_runs_on_different_data_are_not_compared(runs, tmp_path, capsys):
+    config = json.loads((runs / "none0" / "config.json").read_text())
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "config.json").write_text(json.dumps({**config, "data": "kmnist"}))
+    assert main(["evaluate", str(runs / "none0"), str(other)]) == 2
+    assert "different data sets, digits, kmnist" in capsys.readouterr().err
+
+
+def test_the_alarm_when_square_beats_the_gradient():
+    def record(pgd, square):
+        return {"attacks": {"pgd": {"worst": [[0.9, pgd]]}, "square": {"worst": [[0.9, square]]}}}
+
+    assert alarms(record(0.5, 0.5)) == alarms(record(0.4, 0.5)) == []
+    (alarm,) = alarms(record(0.5, 0.4))
+    assert "Square, which sees no gradient, leaves 40.00% right" in alarm
+
+
+@pytest.mark.parametrize(
+    ("configs", "labels"),
+    [
+        ([{"method": "none", "seed": 0}, {"method": "none", "seed": 1}], ["none"]),
+        (
+            [{"method": "l2", "weight": 0.1, "seed": 0}, {"method": "l2", "weight": 0.01, "seed": 0}],
+            ["l2, λ = 0.1", "l2, λ = 0.01"],
+        ),
+        (
+            [{"method": "none", "epochs": 1, "seed": 0}, {"method": "none", "epochs": 2, "seed": 0}],
+            ["0", "1"],
+        ),
+    ],
+)
+def test_labels_tell_groups_apart(configs, labels):
+    records = [{"id": str(i), "config": config} for i, config in enumerate(configs)]
+    assert list(grouped(records)) == labels

@@ -1,0 +1,70 @@
+"""Errors of the estimates against the SVD; of the times only that they are there."""
+
+import pytest
+import torch
+from torch import nn
+
+import jacnorm as jn
+from jacnorm.lab.evaluate import EvaluationError, estimation, step_times
+from jacnorm.lab.nets import Normalized
+
+
+@pytest.fixture(scope="module")
+def exact(trained, few):
+    """J of the body at the normalized input, and its SVD."""
+    J = jn.linearize(trained.body, trained.normalize(few.images)).dense().detach().double()
+    return J, torch.linalg.svd(J, full_matrices=False)
+
+
+def test_errors_of_power_iteration_and_lanczos(trained, few):
+    r = estimation(trained, few, iterations=(1, 3, 10))
+    assert 0.05 < r.random[0] < 0.5
+    assert r.random[0] > r.random[1] > r.random[2]
+    assert r.lanczos[1] < r.random[1]
+    assert r.lanczos[2] < 1e-5  # ten outputs: the space is complete
+    assert r.warm is None
+
+
+def test_a_stored_vector_gives_its_own_error(trained, few, exact):
+    _, (u, sigma, _) = exact
+    top = u[:, :, 0].float()
+    assert estimation(trained, few, stored=top, iterations=(1,)).warm[0] < 1e-5
+    second = u[:, :, 1].float()
+    expected = float((1 - sigma[:, 1] / sigma[:, 0]).mean())
+    assert estimation(trained, few, stored=second, iterations=(1,)).warm[0] == pytest.approx(
+        expected, rel=1e-3
+    )
+
+
+def test_the_bound_is_the_product_of_the_layers_norms(trained, few, exact):
+    few = few.take(torch.arange(20))
+    product = 1.0
+    for layer in trained.body:
+        if isinstance(layer, nn.Linear):
+            product *= float(torch.linalg.svdvals(layer.weight.detach())[0])
+    sigma = exact[1][1][:20, 0]
+    expected = float((product / sigma - 1).mean())
+    assert estimation(trained, few, iterations=(1,)).bound == pytest.approx(expected, rel=0.01)
+
+
+def test_no_bound_for_a_smooth_network(digits, few):
+    body = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.Tanh(), nn.Linear(16, 10))
+    smooth = Normalized(body, digits.mean, digits.std)
+    assert estimation(smooth, few, iterations=(1,)).bound is None
+
+
+def test_times(trained, few):
+    before = {name: value.clone() for name, value in trained.state_dict().items()}
+    r = step_times(trained, few, batch_sizes=(8, 32), repeats=3)
+    assert set(r.seconds) == {"forward", "plain", "spectral-bound", "spectral", "analytic"}
+    assert all(len(r.seconds[kind]) == 2 and min(r.seconds[kind]) > 0 for kind in r.seconds)
+    assert r.ratio["plain"] == (1.0, 1.0)
+    for name, value in trained.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
+def test_bad_options(trained, few):
+    with pytest.raises(EvaluationError, match="there are 120 images"):
+        step_times(trained, few, batch_sizes=(500,))
+    with pytest.raises(EvaluationError, match="3 stored vectors for 120 images"):
+        estimation(trained, few, stored=torch.zeros(3, 10))
