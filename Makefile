@@ -30,11 +30,11 @@ format: .venv/installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# torchattacks is an oracle for tests alone; what it declares pins an old requests and pulls torchvision.
 .venv/installed: pyproject.toml constraints.txt
 	@echo "Installing into .venv; this takes a minute or two."
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lab,dev]'
-	# An oracle for tests alone. What it declares pins an old requests and pulls torchvision, which it does not need.
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps torchattacks==3.5.1
 	touch $@
 

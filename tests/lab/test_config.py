@@ -46,6 +46,13 @@ def test_id_depends_on_what_matters_and_on_nothing_else():
     assert RunConfig(iterations=1).id != RunConfig(iterations=2).id
 
 
+def test_ids_stay_what_they_were():
+    """Results on disk are found by them. If this fails, a default or the recipe has changed: change it back."""
+    assert RunConfig().id == "digits-mlp-spectral-0.01-s0-44136fa355"
+    paper = RunConfig(data="kmnist", net="lenet", method="frobenius", weight=0.1, seed=3)
+    assert paper.id == "kmnist-lenet-frobenius-0.1-s3-4770b8dc5b"
+
+
 def test_toml(tmp_path):
     file = tmp_path / "run.toml"
     file.write_text('method = "frobenius"\nweight = 0.1\n')

@@ -87,8 +87,14 @@ class RunConfig:
 
     @property
     def id(self) -> str:
-        """Readable in front, unique behind."""
-        text = json.dumps(self.relevant(), sort_keys=True)
+        """Readable in front, unique behind.
+
+        Settings at their default do not count, so that a setting added later leaves old ids as they are.
+        (For the same reason a default must never change.)
+        """
+        defaults = {field.name: field.default for field in fields(self)}
+        told = {name: value for name, value in self.relevant().items() if value != defaults[name]}
+        text = json.dumps(told, sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:10]
         net = self.net.replace(":", ".")
         weight = "" if self.method == "none" else f"-{self.weight:g}"
