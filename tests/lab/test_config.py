@@ -47,7 +47,7 @@ def test_id_depends_on_what_matters_and_on_nothing_else():
 
 
 def test_ids_stay_what_they_were():
-    """Results on disk are found by them: if this fails, a default or the recipe has changed. Change it back."""
+    """Results on disk are found by them. If this fails, a default or the recipe has changed: undo that."""
     assert RunConfig().id == "digits-mlp-spectral-0.01-s0-44136fa355"
     paper = RunConfig(data="kmnist", net="lenet", method="frobenius", weight=0.1, seed=3)
     assert paper.id == "kmnist-lenet-frobenius-0.1-s3-4770b8dc5b"
