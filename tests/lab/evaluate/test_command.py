@@ -54,6 +54,30 @@ def test_everything_end_to_end(runs, tmp_path, capsys, monkeypatch):
     assert list(map(len, grouped(records).values())) in ([1, 2], [2, 1])
 
 
+def test_evaluating_again_adds_to_what_is_there(runs, tmp_path, capsys):
+    common = ["evaluate", str(runs / "none0"), "--images", "30", "--out", str(tmp_path / "out"), "--json"]
+    for options in (["--noise"], ["--attacks", "pgd"], ["--attacks", "square", "--calibration"]):
+        assert main([*common, *options]) == 0
+    (file,) = (tmp_path / "out").glob("*.json")
+    record = json.loads(file.read_text())
+    assert {"noise", "attacks", "calibration"} <= set(record)
+    assert set(record["attacks"]) == {"pgd", "square"}
+    common[3] = "20"  # other images: a record of their own
+    assert main([*common, "--noise"]) == 0
+    assert set(json.loads(file.read_text())) & {"attacks", "calibration"} == set()
+
+
+def test_a_run_is_not_compared_with_itself(runs, capsys):
+    assert main(["evaluate", str(runs / "none0"), str(runs / "none0")]) == 2
+    assert "named more than once" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_made_is_told_before_the_work(runs, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert main(["evaluate", str(runs / "none0"), "--noise", "--out", str(tmp_path / "file" / "x")]) == 2
+    assert "cannot be made" in capsys.readouterr().err
+
+
 def test_one_run_prints_one_record(runs, capsys):
     folder = runs / "none0"
     capsys.readouterr()

@@ -5,6 +5,8 @@ import torch
 from torch import nn
 
 from jacnorm.lab.evaluate import EvaluationError, adversarial, judge
+from jacnorm.lab.evaluate.attacks.square import _squares
+from jacnorm.lab.evaluate.minimum_norm import linf_perturbed
 
 
 class Masked(nn.Module):
@@ -60,3 +62,24 @@ def test_the_global_state_stays(trained, few):
 def test_bad_options(trained, few):
     with pytest.raises(EvaluationError, match=r"epsilon = -0\.1"):
         judge(trained, few, epsilon=-0.1)
+
+
+def test_the_minimum_norm_attack_finds_the_exact_radius_of_a_linear_classifier(linear_three):
+    """In the ℓ∞ ball the distance to a hyperplane is the gap over the 1-norm of its normal."""
+    t = linear_three
+    exact = (t.gaps / t.normals.abs().sum(2)).scatter(1, t.labels[:, None], torch.inf).amin(1)
+    found = linf_perturbed(t.model, t.images, t.labels, steps=100)
+    radius = (found - t.images).abs().amax((1, 2, 3))
+    with torch.no_grad():
+        fooled = t.model(found).argmax(1) != t.labels
+    assert fooled.float().mean() > 0.9  # it ends on the boundary, where rounding decides
+    assert (radius >= exact * (1 - 1e-4))[fooled].all()
+    assert float((radius / exact)[fooled].median()) < 1.1
+
+
+@pytest.mark.parametrize("whole_image", [True, False])
+def test_squares_reach_the_last_row_and_column_only_in_the_judge(whole_image):
+    images = torch.zeros(4000, 1, 6, 6)
+    hit = _squares(images, 3, whole_image, torch.Generator().manual_seed(0)).abs().sum((0, 1)) > 0
+    assert hit[:5, :5].all()
+    assert hit[5, :].any() == hit[:, 5].any() == whole_image

@@ -76,6 +76,8 @@ def test_a_method_whose_runs_all_failed_is_left_out(tmp_path):
         ("[grid]\nseeds = [1]", "did you mean 'seed'"),
         ("[base]\nmethod = 'l3'", "method = 'l3'"),
         ("[screening]\nrounds = 3", "takes epochs alone"),
+        ("[screening]", "takes epochs alone"),
+        ("[grid]\nepochs = [1, 2]\n[screening]\nepochs = 1", r"epochs belongs in \[base\]"),
     ],
 )
 def test_bad_files(tmp_path, text, message):

@@ -80,17 +80,27 @@ def run(args: argparse.Namespace) -> None:
     _check(args)
     data, trained = _load(args, device)
     split = Split(data.test.images[: args.images], data.test.labels[: args.images]).to(device)
-    records = [_evaluated(args, one, trained, data, split) for one in trained]
-    print(("\n" if args.json else "\n\n").join(json.dumps(r) if args.json else _report(r) for r in records))
-    if _chosen(args) or args.attacks:
-        out = args.out or (args.folders[0] if len(args.folders) == 1 else Path()) / "evaluation"
-        _write(records, out)
+    out = args.out or (args.folders[0] if len(args.folders) == 1 else Path()) / "evaluation"
+    writes = bool(_chosen(args) or args.attacks)
+    if writes:
+        _prepare(out)
+    records = []
+    for one in trained:
+        record = _evaluated(args, one, trained, data, split)
+        if writes:  # as soon as it is there, with what was evaluated before on the same images
+            record = _stored(out / f"{record['id']}.json", record)
+        records.append(record)
+        print(json.dumps(record) if args.json else _report(record) + "\n", flush=True)
+    if writes:
+        from ..figures import draw  # here, so that other commands do not wait for matplotlib
+
+        draw(records, out)
         if not args.json:
-            print(f"\nnumbers and figures: {out}")
+            print(f"numbers and figures: {out}")
 
 
 def _attack_names(text: str) -> list[str]:
-    names = text.split(",")
+    names = [name.strip() for name in text.split(",")]
     if unknown := [name for name in names if name not in ATTACKS]:
         raise argparse.ArgumentTypeError(
             f"there is no attack {unknown[0]!r}: choose from {','.join(ATTACKS)}"
@@ -121,6 +131,9 @@ def _load(args: argparse.Namespace, device: torch.device) -> tuple[DataSet, list
         raise UsageError(
             f"these runs are on different data sets, {', '.join(names)}: evaluate them one by one"
         )
+    ids = [config.id for config in configs]
+    if twice := [str(f) for f, i in zip(args.folders, ids, strict=True) if ids.count(i) > 1]:
+        raise UsageError(f"the same run is named more than once: {', '.join(twice)}")
     data = load(names[0], args.data_root)
     return data, [
         Trained(folder, config, load_run(folder, config, data).to(device))
@@ -156,9 +169,19 @@ def _report(record: dict[str, Any]) -> str:
     return "\n".join([head, table(rows(record)), *(f"ALARM: {alarm}" for alarm in record["alarms"])])
 
 
-def _write(records: list[dict[str, Any]], out: Path) -> None:
-    from ..figures import draw  # here, so that other commands do not wait for matplotlib
+def _prepare(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out {out}: cannot be made ({error.strerror})") from error
 
-    for record in records:
-        write_json(out / f"{record['id']}.json", record)
-    draw(records, out)
+
+def _stored(file: Path, record: dict[str, Any]) -> dict[str, Any]:
+    """Written to its file, on top of what that holds of the same network and images."""
+    before = json.loads(file.read_text()) if file.exists() else {}
+    if all(before.get(key) == record[key] for key in ("id", "config", "images")):
+        attacks = before.get("attacks", {}) | record.get("attacks", {})
+        record = before | record | ({"attacks": attacks} if attacks else {})
+        record["alarms"] = alarms(record)
+    write_json(file, record)
+    return record

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ... import linearize
-from ...penalties import AnalyticPenalty, Penalty, SpectralBoundPenalty, SpectralPenalty
+from ...penalties import AnalyticPenalty, FrobeniusPenalty, Penalty, SpectralBoundPenalty, SpectralPenalty
 from ..data import Split
 from ..nets import Normalized
 from .common import Result, check_increasing, prepare, progress
@@ -23,6 +23,7 @@ BATCH_SIZES = (16, 32, 64, 128, 256)
 REPEATS = 15
 PENALTIES: dict[str, Callable[[], Penalty]] = {
     "spectral-bound": SpectralBoundPenalty,
+    "frobenius": FrobeniusPenalty,
     "spectral": SpectralPenalty,
     "analytic": AnalyticPenalty,
 }

@@ -11,7 +11,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from .common import Groups, Record, tidy
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
-    "first_order": ("first order, margin/‖J‖", {"facecolor": "white", "hatch": ""}),
+    "first_order": ("first order, margin/‖∇margin‖", {"facecolor": "white", "hatch": ""}),
     "attack": ("minimum-norm attack", {"facecolor": "0.8", "hatch": "////"}),
     "sampled": ("random directions", {"facecolor": "0.45", "hatch": ""}),
 }

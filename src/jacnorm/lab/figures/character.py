@@ -41,7 +41,9 @@ def landscape(groups: Groups) -> Figure:
         axes.errorbar(means, range(len(groups)), xerr=bars, fmt="o", color="black", capsize=3)
         axes.set_yticks(range(len(groups)), list(groups))
         axes.set_ylim(len(groups) - 0.5, -0.5)
-        axes.set_xlim(left=min(0, *means))
+        ends = [0, *(m + side * b for m, b in zip(means, bars, strict=True) for side in (-1, 1))]
+        margin = 0.08 * (max(ends) - min(ends))
+        axes.set_xlim(min(ends) - margin * (min(ends) < 0), max(ends) + margin)
         axes.set_xlabel(text)
         tidy(axes)
     if title := intervals(groups):

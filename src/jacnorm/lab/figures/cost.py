@@ -12,6 +12,7 @@ TIMES = {
     "forward": "forward pass",
     "plain": "plain step",
     "spectral-bound": "Spectral-Bound",
+    "frobenius": "Frobenius",
     "spectral": "Spectral",
     "analytic": "analytical",
 }

@@ -66,8 +66,10 @@ def read_experiment(path: Path) -> Experiment:
         )
     grid = {key: _values(path, key, values) for key, values in content.get("grid", {}).items()}
     screening = content.get("screening", {})
-    if set(screening) - {"epochs"}:
+    if "screening" in content and set(screening) != {"epochs"}:
         raise ConfigError(f"{path}: [screening] takes epochs alone")
+    if screening and "epochs" in grid:
+        raise ConfigError(f"{path}: with [screening], epochs belongs in [base]")
     runs = (
         make_config(content.get("base", {}) | dict(zip(grid, values, strict=True)))
         for values in product(*grid.values())

@@ -95,8 +95,10 @@ class LocalEngine:
 
 
 def _split(workers: list[Worker]) -> tuple[list[Worker], list[Worker]]:
-    running = [w for w in workers if w.process.poll() is None]
-    ended = [w for w in workers if w.process.poll() is not None]
+    for worker in workers:
+        worker.process.poll()  # once: one that ends right now must not be in both lists
+    running = [w for w in workers if w.process.returncode is None]
+    ended = [w for w in workers if w.process.returncode is not None]
     for worker in ended:
         worker.close()
     return running, ended

@@ -51,6 +51,8 @@ def carry_out(task: dict[str, Any]) -> int:
             return 0
         data = load(config.data, task["data_root"])
         folder = store.run_folder(config)
+        for half_written in folder.glob(".*"):  # by one that was killed; nobody else writes here now
+            half_written.unlink()
         result = train(
             config, data, folder, device=task["device"], resume=True, progress=Progress(stream=sys.stderr)
         )

@@ -23,18 +23,22 @@ def square(
     epsilon: float,
     iterations: int,
     generator: torch.Generator,
+    whole_image: bool = False,
 ) -> Tensor:
     """Adversarial images where there are any, the images themselves where not.
 
     As in torchattacks 3.5.1 the schedule of squares stretches with `iterations`, so that a short attack is
     not the beginning of a long one. Every image has squares of its own (there, a batch shares them).
+    There, too, no square reaches the last row and column, which makes the attack weaker on small images;
+    with `whole_image` they reach everywhere, as the attack's authors describe it.
     """
     right = model(images).argmax(1) == labels
     columns = _signs((len(images), images.shape[1], 1, images.shape[3]), images, generator)
     best = (images + epsilon * columns).clamp(0, 1)
     margins = margin(model(best), labels)
     for i in range(iterations):
-        change = 2 * epsilon * _squares(images, _side(i, iterations, images), generator)
+        side = _side(i, iterations, images)
+        change = 2 * epsilon * _squares(images, side, whole_image, generator)
         active = (right & (margins > 0)).nonzero()[:, 0]
         if len(active) == 0:
             break
@@ -55,13 +59,13 @@ def _side(i: int, iterations: int, images: Tensor) -> int:
     return max(1, round(math.sqrt(FIRST_PART / 2**halvings * pixels)))
 
 
-def _squares(images: Tensor, side: int, generator: torch.Generator) -> Tensor:
+def _squares(images: Tensor, side: int, whole_image: bool, generator: torch.Generator) -> Tensor:
     """One square of ±1 for each image, the sign chosen for each channel; zero around it."""
     count, channels, height, width = images.shape
     inside = []
     for length in (height, width):
         drawn = torch.rand(count, 1, generator=generator, device=images.device)
-        first = (drawn * (length - side)).long()
+        first = (drawn * (length - side + whole_image)).long()
         position = torch.arange(length, device=images.device)
         inside.append((position >= first) & (position < first + side))
     rows, columns = inside
