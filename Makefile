@@ -5,7 +5,7 @@ export OMP_NUM_THREADS := 1
 
 .PHONY: demo test test-long check lint types arrows format clean
 
-demo: .venv/installed
+demo: .venv/lab
 	$(BIN)/jacnorm demo
 
 test: .venv/installed
@@ -30,12 +30,20 @@ format: .venv/installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# torchattacks is an oracle for tests alone; what it declares pins an old requests and pulls torchvision.
-.venv/installed: pyproject.toml constraints.txt
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+
+# All that the commands need; enough for the demo.
+.venv/lab: pyproject.toml constraints.txt
 	@echo "Installing into .venv; this takes a minute or two."
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lab,dev]'
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps torchattacks==3.5.1
+	$(PIP) -e '.[lab]'
+	touch $@
+
+# torchattacks is an oracle for tests alone; what it declares pins an old requests and pulls torchvision.
+.venv/installed: .venv/lab
+	@echo "Installing what the tests need; this takes a minute or two."
+	$(PIP) -e '.[lab,ray,integrations,docs,dev]'
+	$(PIP) --no-deps torchattacks==3.5.1
 	touch $@
 
 clean:

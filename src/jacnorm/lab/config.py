@@ -86,6 +86,11 @@ class RunConfig:
         return {name: value for name, value in everything.items() if name not in unused}
 
     @property
+    def label(self) -> str:
+        """What tables call the method: spectral is the paper's, with random starts."""
+        return "spectral-warm" if self.method == "spectral" and self.warm_start else self.method
+
+    @property
     def id(self) -> str:
         """Readable in front, unique behind.
 

@@ -40,6 +40,17 @@ def test_the_papers_grid(tmp_path):
     assert experiment.paper["spectral"] == [96.61, 0.14]
 
 
+def test_random_and_warm_starts_are_chosen_as_two_methods(tmp_path):
+    experiment = read(tmp_path, PAPER.replace("[grid]", "[grid]\nwarm_start = [false, true]"))
+    first = experiment.screening_runs()
+    assert len(first) == 68 + 16  # it makes no difference to the other methods
+    second = experiment.chosen_runs({run.id: 1.0 for run in first})
+    labels = [run.label for run in second]
+    assert {label: labels.count(label) for label in labels} == dict.fromkeys(
+        ["none", "l2", "spectral-bound", "frobenius", "spectral", "spectral-warm"], 5
+    )
+
+
 def test_the_best_of_each_method_is_trained_in_full(tmp_path):
     experiment = read(tmp_path, PAPER)
     first = experiment.screening_runs()

@@ -47,9 +47,9 @@ class Experiment:
         for run in self.screening_runs():
             if run.id not in validation_loss:
                 continue
-            leader = best.get(run.method)
+            leader = best.get(run.label)
             if leader is None or validation_loss[run.id] < validation_loss[leader.id]:
-                best[run.method] = run
+                best[run.label] = run
         settings = {_without_seed(replace(run, epochs=self._epochs())) for run in best.values()}
         return tuple(run for run in self.runs if _without_seed(run) in settings)
 
