@@ -40,7 +40,9 @@ class Call(nn.Module):
 
 ACTIVATIONS = {
     "relu": nn.ReLU,
-    "relu_": lambda: nn.ReLU(inplace=True),
+    "relu_": lambda: Call(
+        lambda x: F.relu_(1 * x)
+    ),  # writing into what autograd keeps is an error of its own
     "leaky": lambda: nn.LeakyReLU(0.1),
     "prelu": nn.PReLU,
     "hardtanh": nn.Hardtanh,

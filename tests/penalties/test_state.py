@@ -41,16 +41,25 @@ def test_warm_start_converges_from_call_to_call():
     assert all(b <= a + 1e-12 for a, b in pairwise(errors))
 
 
-def test_the_stored_vector_is_the_next_power_step():
+@pytest.mark.parametrize("engine", ["layerwise", "autograd"])
+def test_the_stored_vector_is_the_next_power_step(engine):
     model, x = NETS[0].make()
-    J, index = jn.linearize(model, x), torch.arange(len(x))
+    J, index = jn.linearize(model, x, engine=engine), torch.arange(len(x))
     penalty = jn.SpectralPenalty(weight=0.3, h="square")
-    value = penalty(J, index=index)
+    penalty(J, index=index).backward(retain_graph=True)
     before = penalty.u.clone()
-    value.backward()
+    penalty(J, index=index).backward(retain_graph=True)
     A = J.dense().detach()
     step = torch.einsum("boi,bpi,bp->bo", A, A, before)
     torch.testing.assert_close(penalty.u, step / step.norm(dim=1, keepdim=True))
+
+
+def test_a_sample_not_seen_yet_starts_from_its_output():
+    model, x = NETS[1].make()
+    J = jn.linearize(model, x)
+    penalty = jn.SpectralPenalty(weight=1.0)
+    unseen = penalty(J, index=torch.arange(len(x)))
+    torch.testing.assert_close(unseen, jn.SpectralPenalty(weight=1.0)(J))
 
 
 def test_without_backward_nothing_is_lost():
@@ -66,7 +75,7 @@ def test_without_backward_nothing_is_lost():
 def test_random_start_takes_the_iterations_asked_for():
     model, x = NETS[1].make()
     J = jn.linearize(model, x)
-    one, many = (jn.SpectralPenalty(weight=1.0, iterations=n)(J) for n in (1, 100))
+    one, many = (jn.SpectralPenalty(weight=1.0, iterations=n, start="random")(J) for n in (1, 100))
     assert 0.5 * exact(J) < one < 0.99 * exact(J)
     torch.testing.assert_close(many.detach(), exact(J), rtol=1e-4, atol=0)
 

@@ -109,8 +109,8 @@ class Recorder(TorchFunctionMode):
         sources = self._sources(rule, name, args, kwargs)
         if rule.like and sources == (None,):  # only the shape comes from the input
             return func(*args, **kwargs)
-        forward, backward = rule.apply(*args, **kwargs)
-        y = func(*args, **kwargs)
+        forward, backward, *result = rule.apply(*args, **kwargs)
+        y = result[0] if result else func(*args, **kwargs)
         if rule.weighted:
             x, weight = args[0], args[1] if len(args) > 1 else kwargs["weight"]
             self.layers.append(WeightedLayer(name, weight, x.shape[1:], forward, backward))

@@ -67,6 +67,7 @@ def make_penalty(config: RunConfig) -> Penalty | None:
         "spectral": lambda: SpectralPenalty(
             config.weight,
             config.iterations,
+            start="output" if config.warm_start else "random",
             h=config.h,  # type: ignore[arg-type]
             threshold=config.threshold,
             seed=config.seed,

@@ -16,32 +16,36 @@ from .base import Penalty
 MAX_SAMPLES = 10**9
 
 Shape = Literal["identity", "square", "hinge"]
+Start = Literal["output", "random"]
+STIR = 0.01  # of a random direction in the start, so that it is never zero, nor at right angles to the answer
 
 
 class SpectralPenalty(Penalty):
     """The spectral norm of the Jacobian at each sample.
 
-    By the envelope theorem dσ = uᵀ dJ v at the top singular pair, so u is found without a graph and one
-    differentiable product, σ = ‖Jᵀu‖, carries the gradient. Nothing is back-propagated through the iteration.
+    By the envelope theorem dσ = uᵀ dJ v at the top singular pair, so v = Jᵀu/‖Jᵀu‖ is found without a graph
+    and one differentiable product, σ = ‖J v‖, carries the gradient. Nothing is back-propagated through the
+    iteration.
 
-    Without `index` each call starts from a random vector, as the paper does, and takes `iterations` rounds.
-    With `index` it goes on from the u that these samples had the last time. Back-propagating ‖Jᵀu‖ brings
-    the gradient J v to u: the next round of power iteration, for free, and with `iterations=1` there is
-    no other. The estimate sharpens from epoch to epoch as the network settles. (It is the `backward()` of the
-    loss that brings it; `torch.autograd.grad` with respect to the parameters alone does not.) One penalty
-    serves one network, since the vectors belong to it.
+    With `index`, u is what J v was when these samples last came by. Power iteration so goes on from epoch to
+    epoch while the network settles, and the estimate sharpens. Without `index`, u is the output itself, less
+    its mean: the direction in which the network tells this sample from others. One penalty serves one
+    network, since the vectors belong to it.
 
+    start
+        "random" begins at a random v instead, with u = J v and σ = ‖Jᵀu‖, to the paper's letter.
     h
         "identity" is the paper's σ; "square" is σ²; "hinge" is max(0, σ − threshold).
     """
 
-    u: Tensor  # (samples, n_out), unit rows
+    u: Tensor  # (samples, n_out), unit rows; zero for samples not seen yet
 
     def __init__(
         self,
         weight: float = 0.01,
         iterations: int = 1,
         *,
+        start: Start = "output",
         h: Shape = "identity",
         threshold: float = 1.0,
         seed: int = 0,
@@ -51,13 +55,22 @@ class SpectralPenalty(Penalty):
         check_positive("threshold", threshold)
         if h not in get_args(Shape):
             raise InputError(f"h={h!r}: choose one of {', '.join(get_args(Shape))}.")
-        self.iterations, self.h, self.threshold = iterations, h, threshold
+        if start not in get_args(Start):
+            raise InputError(f"start={start!r}: choose one of {', '.join(get_args(Start))}.")
+        self.iterations, self.start, self.h, self.threshold = iterations, start, h, threshold
         self.register_buffer("u", torch.empty(0, 0))
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
-        """The penalty; with `index`, J v is stored as the next u when the loss is back-propagated."""
-        u = self._from_random(J) if index is None else self._from_stored(J, index)
-        sigma = torch.linalg.vector_norm(flat(J.vjp(u)), dim=1)
+        """The penalty; with `index`, J v is stored for the next time."""
+        rows = None if index is None else self._make_room(J, index)
+        with torch.no_grad():
+            u = self._first(J) if rows is None else self._stored(J, rows)
+            for _ in range(self.iterations - 1):
+                u = normalized(J.jvp(normalized(J.vjp(u))))
+        if J.tape is None or (rows is None and self.start == "random"):
+            sigma = self._backward_form(J, u, rows)
+        else:
+            sigma = self._forward_form(J, u, rows)
         return self.weight * self._shaped(sigma).mean()
 
     def _shaped(self, sigma: Tensor) -> Tensor:
@@ -65,33 +78,45 @@ class SpectralPenalty(Penalty):
             return torch.relu(sigma - self.threshold)
         return sigma.square() if self.h == "square" else sigma
 
-    @torch.no_grad()
-    def _from_random(self, J: Linearization) -> Tensor:
-        v = normalized(self.random(J.input_shape, J.output))
-        return self._more_rounds(J, normalized(J.jvp(v)))
+    def _first(self, J: Linearization) -> Tensor:
+        if self.start == "random":
+            return normalized(J.jvp(normalized(self.random(J.input_shape, J.output))))
+        output = flat(J.output.detach())
+        if output.shape[1] > 1:
+            output = output - output.mean(1, keepdim=True)
+        stir = normalized(self.random(output.shape, output))
+        return normalized(normalized(output) + STIR * stir).view(J.output_shape)
 
-    def _from_stored(self, J: Linearization, index: Tensor) -> Tensor:
-        index = self._make_room(J, index)
+    def _stored(self, J: Linearization, rows: Tensor) -> Tensor:
+        u = self.u[rows]
+        seen = u.any(1, keepdim=True)
+        if not seen.all():
+            u = torch.where(seen, u, flat(self._first(J)))
+        return u.view(J.output_shape)
+
+    def _forward_form(self, J: Linearization, u: Tensor, rows: Tensor | None) -> Tensor:
+        """σ = ‖J v‖ with v = Jᵀu/‖Jᵀu‖."""
         with torch.no_grad():
-            u = self._more_rounds(J, self.u[index].view(J.output_shape))
-            if self.iterations > 1:
-                self._store(index, u)
-        if torch.is_grad_enabled():
-            u.requires_grad_().register_hook(lambda gradient: self._store(index, gradient))
-        return u
+            v = normalized(J.vjp(u))
+        w = J.jvp(v)
+        if rows is not None:
+            self._store(rows, w)
+        return torch.linalg.vector_norm(flat(w), dim=1)
 
-    def _more_rounds(self, J: Linearization, u: Tensor) -> Tensor:
-        for _ in range(self.iterations - 1):
-            u = normalized(J.jvp(normalized(J.vjp(u))))
-        return u
+    def _backward_form(self, J: Linearization, u: Tensor, rows: Tensor | None) -> Tensor:
+        """σ = ‖Jᵀu‖. Back-propagating it brings J v to u, for free: where J v is dear, that is the next u."""
+        if rows is not None and torch.is_grad_enabled():
+            self._store(rows, u)  # as far as it has come, should nobody call backward()
+            u.requires_grad_().register_hook(lambda gradient: self._store(rows, gradient))
+        return torch.linalg.vector_norm(flat(J.vjp(u)), dim=1)
 
     @torch.no_grad()
-    def _store(self, index: Tensor, direction: Tensor) -> None:
-        """Keep the direction. The gradient at u is a positive multiple of J v, or zero and says nothing."""
-        rows = normalized(direction).reshape(len(index), -1)
-        if rows.shape[1:] == self.u.shape[1:]:  # else another network has come in between
+    def _store(self, rows: Tensor, direction: Tensor) -> None:
+        """Keep the direction; zero says nothing."""
+        new = normalized(direction).reshape(len(rows), -1)
+        if new.shape[1:] == self.u.shape[1:]:  # else another network has come in between
             known = (norms(direction) > 0)[:, None]
-            self.u[index] = torch.where(known, rows, self.u[index])
+            self.u[rows] = torch.where(known, new, self.u[rows])
 
     def _make_room(self, J: Linearization, index: Tensor) -> Tensor:
         index = _checked(index, J.output_shape[0])
@@ -99,8 +124,7 @@ class SpectralPenalty(Penalty):
         table = self.u.to(J.output) if self.u.shape[1:] == (n_out,) else J.output.new_empty(0, n_out)
         missing = int(index.max()) + 1 - len(table)
         if missing > 0:  # grow in large steps, since a first epoch asks for row after row
-            new = self.random(torch.Size((max(missing, len(table) // 2), n_out)), J.output)
-            table = torch.cat([table, normalized(new)])
+            table = torch.cat([table, table.new_zeros(max(missing, len(table) // 2), n_out)])
         self.u = table.detach()
         return index.to(J.device)
 

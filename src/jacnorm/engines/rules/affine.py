@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..tape import sum_to
+from . import one_channel
 from .table import NoRule, linear, multilinear
 
 CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -35,6 +36,8 @@ def convolution(
 ) -> Any:
     """G: Conv(x, W, b). F: Conv(v, W, 0). Fᵀ: ConvTranspose(u, W, 0)."""
     dims = _spatial_dims(x, weight)
+    if one_channel.is_one_channel(x, weight, stride, padding, dilation):
+        return _one_channel(x, weight, bias, tuple(_each(padding, 2)))
     s, d = _each(stride, dims), _each(dilation, dims)
     reach = [d[i] * (weight.shape[2 + i] - 1) for i in range(dims)]
     before = _padding_before(padding, reach)
@@ -49,6 +52,12 @@ def convolution(
         return _crop(y, size)
 
     return (lambda v: CONV[dims](v, weight, None, stride, padding, dilation, groups)), backward
+
+
+def _one_channel(x: Tensor, weight: Tensor, bias: Tensor | None, padding: tuple[int, ...]) -> Any:
+    forward, backward = one_channel.Convolution.apply, one_channel.TransposedConvolution.apply
+    y = forward(x, weight, bias, padding)
+    return (lambda v: forward(v, weight, None, padding)), (lambda u: backward(u, weight, padding)), y
 
 
 @linear("conv_transpose1d", "conv_transpose2d", "conv_transpose3d", weighted=True)

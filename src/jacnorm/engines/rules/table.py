@@ -1,7 +1,8 @@
 """The table of rules, and the four ways to write one.
 
 linear
-    F needs nothing recorded. The rule returns (F, Fᵀ); the recorder calls the layer itself.
+    F needs nothing recorded. The rule returns (F, Fᵀ), and the recorder calls the layer itself; or
+    (F, Fᵀ, y) if it knows a faster way.
 piecewise
     F depends on where x lies: masks, indices, scales. The rule runs the layer, keeps what it
     needs, and returns (y, F, Fᵀ).

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -24,9 +23,8 @@ BOUND_IMAGES = 50  # the product bound is nearly the same at every image, and sl
 class EstimationResult(Result):
     """Mean over the images of |estimate − σ|/σ after each number of rounds, σ of the normalized input.
 
-    A round is one product with J and one with Jᵀ. `random` and `warm` are what SpectralPenalty computes
-    without and with a stored vector, ‖Jᵀu‖ at the end; Lanczos takes three products more. `bound` is the
-    error of ∏‖Wˡ‖₂, which takes no rounds.
+    A round is one product with J and one with Jᵀ. `random` is the paper's estimate: v random, u = J v, ‖Jᵀu‖.
+    `warm` is SpectralPenalty's: u stored, v = Jᵀu, ‖J v‖. Lanczos takes three products more. `bound` is the error of ∏‖Wˡ‖₂, which takes no rounds.
     """
 
     iterations: tuple[int, ...]
@@ -58,10 +56,8 @@ def estimation(
         for index, images, _ in batches(split, CHUNK):
             J = linearize(model.body, model.normalize(images))
             exact = spectral_norm(J, tol=1e-5).sigma
-            starts = {"random": _random(J, generator)}
-            if stored is not None:
-                starts["warm"] = stored.to(J.device)[index].view(J.output_shape)
-            for name, estimates in _estimates(J, starts, iterations).items():
+            u = None if stored is None else stored.to(J.device)[index].view(J.output_shape)
+            for name, estimates in _estimates(J, _random(J, generator), u, iterations).items():
                 totals[name] = totals.get(name, 0) + _errors(estimates, exact)
             bar.update(len(images))
     means = {name: tuple((total / len(split)).tolist()) for name, total in totals.items()}
@@ -81,19 +77,27 @@ def _random(J: Linearization, generator: torch.Generator) -> Tensor:
     return normalized(J.jvp(v))
 
 
-def _estimates(J: Linearization, starts: dict[str, Tensor], iterations: tuple[int, ...]) -> dict[str, Tensor]:
-    found = {name: torch.stack(list(_power(J, u, iterations))) for name, u in starts.items()}
+def _estimates(
+    J: Linearization, random: Tensor, stored: Tensor | None, iterations: tuple[int, ...]
+) -> dict[str, Tensor]:
+    rounds = torch.tensor(iterations) - 1
     space = [lanczos(J, tol=1e-9, max_iterations=k).sigma for k in iterations]
-    return found | {"lanczos": torch.stack(space)}
+    found = {"lanczos": torch.stack(space), "random": _power(J, random, iterations[-1])[0][rounds]}
+    if stored is not None:
+        found["warm"] = _power(J, stored, iterations[-1])[1][rounds]
+    return found
 
 
-def _power(J: Linearization, u: Tensor, iterations: tuple[int, ...]) -> Iterator[Tensor]:
-    """‖Jᵀu‖ as u gets better by a round at a time."""
-    for k in range(1, iterations[-1] + 1):
+def _power(J: Linearization, u: Tensor, rounds: int) -> tuple[Tensor, Tensor]:
+    """‖Jᵀu‖ and, half a round later, ‖J v‖ as u gets better by a round at a time."""
+    backward, forward = [], []
+    for _ in range(rounds):
         w = J.vjp(u)
-        if k in iterations:
-            yield norms(w)
-        u = normalized(J.jvp(normalized(w)))
+        u = J.jvp(normalized(w))
+        backward.append(norms(w))
+        forward.append(norms(u))
+        u = normalized(u)
+    return torch.stack(backward), torch.stack(forward)
 
 
 def _errors(estimates: Tensor, exact: Tensor) -> Tensor:
