@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -11,8 +11,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .checks import check_input, check_output, check_vector, run
 from .engines.autograd import Graph
-from .engines.batchnorm import Gate
-from .engines.recorder import Recorder, WeightedLayer
+from .engines.batchnorm import Gate, Statistics
+from .engines.recorder import Recorder
 from .engines.rules import NoRule
 from .engines.tape import Tape
 from .errors import InputError, UnsupportedModelError
@@ -22,6 +22,7 @@ from .verify import Verdict, check_independent, disagreement, verdict
 
 Engine = Literal["auto", "layerwise", "autograd"]
 BatchNorm = Literal["fixed", "flowing"]
+ASKED_FOR = "asked for"
 
 
 class Linearization:
@@ -38,13 +39,15 @@ class Linearization:
         model: Callable[[Tensor], Tensor],
         x: Tensor,
         output: Tensor,
-        layers: list[WeightedLayer],
+        recorder: Recorder,
         reason: str | None,
     ):
+        layers = recorder.layers
         self.model, self.output, self.layers, self.reason = model, output, layers, reason
         self.input_shape, self.output_shape = x.shape, output.shape
         self.dtype, self.device = x.dtype, x.device
         self._products = products
+        self._x, self._flowing, self._statistics = x, recorder.flowing, recorder.statistics
         self._versions = [layer.weight._version for layer in layers]
 
     @property
@@ -67,6 +70,16 @@ class Linearization:
         self._check_unchanged()
         result = _outside_inference_mode(self._products.vjp, u.to(self.output.dtype))
         return u.new_zeros(self.input_shape, dtype=self.dtype) if result is None else result
+
+    def subset(self, positions: Tensor) -> Linearization:
+        """J at some samples of the batch: the model runs once more, on these alone.
+
+        Batch norm takes the statistics of the whole batch; dropout draws new masks.
+        """
+        self._check_unchanged()
+        x, statistics = self._x[positions.to(self.device)], self._statistics
+        engine: Engine = "autograd" if self.reason == ASKED_FOR else "auto"
+        return _linearize(self.model, x, engine, "flowing" if self._flowing else "fixed", statistics)
 
     def _check_unchanged(self) -> None:
         if any(n != layer.weight._version for n, layer in zip(self._versions, self.layers, strict=True)):
@@ -116,45 +129,62 @@ def linearize(
         raise InputError(f"engine={engine!r}: choose 'auto', 'layerwise' or 'autograd'.")
     if batch_norm not in ("fixed", "flowing"):
         raise InputError(f"batch_norm={batch_norm!r}: choose 'fixed' or 'flowing'.")
+    return _linearize(model, x, engine, batch_norm)
+
+
+# ---- Running the model ------------------------------------------------------------------------------
+
+
+def _linearize(
+    model: Callable[[Tensor], Tensor],
+    x: Tensor,
+    engine: Engine,
+    batch_norm: BatchNorm,
+    given: Sequence[Statistics | None] = (),
+) -> Linearization:
     known = verdict(model, x)
     wants_gradients = torch.is_grad_enabled()
     with torch.inference_mode(False), torch.enable_grad():
         x = x.clone() if x.is_inference() else x
         J = None
         if engine != "autograd" and known.layerwise and (known.independent or len(x) == 1):
-            J = _record(model, x, batch_norm)
+            J = _record(model, x, batch_norm, given)
         if J is None:
-            J = _record_and_verify(model, x, engine, batch_norm, known)
+            J = _record_and_verify(model, x, engine, batch_norm, known, given)
     J.output = J.output if wants_gradients else J.output.detach()
     return J
 
 
-# ---- Running the model ------------------------------------------------------------------------------
-
-
-def _record(model: Any, x: Tensor, batch_norm: BatchNorm) -> Linearization | None:
+def _record(
+    model: Any, x: Tensor, batch_norm: BatchNorm, given: Sequence[Statistics | None]
+) -> Linearization | None:
     """A model that had a rule for every call: record them and nothing else. None if it has changed."""
     inside = x.clone()  # so that the model may write into its input
-    recorder = Recorder(inside, flowing=batch_norm == "flowing", gate=None)
+    recorder = Recorder(inside, flowing=batch_norm == "flowing", gate=None, given=given)
     try:
         with recorder:
             output = run(model, inside)
         check_output(output, x, model)
-        return Linearization(recorder.tape(output), model, x, output, recorder.layers, None)
+        return Linearization(recorder.tape(output), model, x, output, recorder, None)
     except NoRule:
         recorder.roll_back()
         return None
 
 
 def _record_and_verify(
-    model: Any, x: Tensor, engine: Engine, batch_norm: BatchNorm, known: Verdict
+    model: Any,
+    x: Tensor,
+    engine: Engine,
+    batch_norm: BatchNorm,
+    known: Verdict,
+    given: Sequence[Statistics | None],
 ) -> Linearization:
     """Record the calls and autograd's graph in one run, so that either engine can serve."""
     gate = Gate()
     leaf = x if x.requires_grad else x.detach().requires_grad_()
     inside = leaf.clone()
-    reason = {"auto": known.reason, "layerwise": None, "autograd": "asked for"}[engine]
-    recorder = Recorder(inside, flowing=batch_norm == "flowing", gate=gate, reason=reason)
+    reason = {"auto": known.reason, "layerwise": None, "autograd": ASKED_FOR}[engine]
+    recorder = Recorder(inside, flowing=batch_norm == "flowing", gate=gate, reason=reason, given=given)
     with recorder, sdpa_kernel(SDPBackend.MATH):
         output = run(model, inside)
     check_output(output, x, model)
@@ -171,7 +201,7 @@ def _record_and_verify(
             f"The layerwise engine cannot take this model: {reason}. Use engine='auto' or engine='autograd'."
         )
     products = graph if reason is not None or tape is None else tape
-    return Linearization(products, model, x, output, recorder.layers, reason)
+    return Linearization(products, model, x, output, recorder, reason)
 
 
 def _tape(recorder: Recorder, output: Tensor) -> tuple[Tape | None, str | None]:

@@ -11,6 +11,7 @@ in both conventions: it cannot be told apart from the loss's.)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,8 @@ from torch import Tensor
 from ..errors import UnsupportedModelError
 
 aten = torch.ops.aten
+
+Statistics = tuple[Tensor, Tensor]  # the batch's mean and 1/√(var + ε), a number a channel
 
 
 @dataclass
@@ -48,29 +51,44 @@ def batch_norm(
     *,
     flowing: bool = False,
     gate: Gate | None = None,
-) -> Any:
-    """y, and F, which is its own transpose. With a gate, y can serve the autograd engine too."""
+    given: Statistics | None = None,
+) -> tuple[Tensor, Callable[[Tensor], Tensor], Statistics | None]:
+    """y; F, which is its own transpose; and the batch's statistics, in training mode.
+
+    With a gate, y can serve the autograd engine too. `given` statistics take the place of this batch's own.
+    """
+    if given is not None:
+        mean, inverse_std = given
+        y = (x - per_channel(mean, x.dim())) * per_channel(inverse_std, x.dim())
+        y = y if weight is None else y * per_channel(weight, x.dim())
+        y = y if bias is None else y + per_channel(bias, x.dim())
+        return y, _scaling(weight, inverse_std), None
+    batch_mean: Tensor | None = None
     if not training or x.numel() <= x.shape[1]:  # the second raises the framework's own error
         y = F.batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps)
         assert running_var is not None
         inverse_std = torch.rsqrt(running_var + eps)
     elif gate is None:
-        y, _, inverse_std = torch.native_batch_norm(
+        y, batch_mean, inverse_std = torch.native_batch_norm(
             x, weight, bias, running_mean, running_var, True, momentum, eps
         )
     else:
         _refuse_recomputation()
-        y, inverse_std = _GatedBatchNorm.apply(
+        y, batch_mean, inverse_std = _GatedBatchNorm.apply(
             x, weight, bias, running_mean, running_var, momentum, eps, flowing, gate
         )
     if training and flowing:
         inverse_std = _inverse_std(x, eps)
+    statistics = None if batch_mean is None else (batch_mean.detach(), inverse_std)
+    return y, _scaling(weight, inverse_std), statistics
 
+
+def _scaling(weight: Tensor | None, inverse_std: Tensor) -> Callable[[Tensor], Tensor]:
     def scale(v: Tensor) -> Tensor:
         factor = inverse_std if weight is None else weight * inverse_std
         return v * per_channel(factor, v.dim())
 
-    return y, scale
+    return scale
 
 
 class _GatedBatchNorm(torch.autograd.Function):
@@ -82,11 +100,11 @@ class _GatedBatchNorm(torch.autograd.Function):
         )
         ctx.save_for_backward(x, weight, mean, inverse_std)
         ctx.eps, ctx.flowing, ctx.gate = eps, flowing, gate
-        ctx.mark_non_differentiable(inverse_std)
-        return y, inverse_std
+        ctx.mark_non_differentiable(mean, inverse_std)
+        return y, mean, inverse_std
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> Any:
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> Any:
         x, weight, mean, inverse_std = ctx.saved_tensors
         nothing = (None,) * 6
         if ctx.gate.closed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from .ancestry import Ancestry
-from .batchnorm import Gate, batch_norm
+from .batchnorm import Gate, Statistics, batch_norm
 from .calls import canonical_name, one_way
 from .decompose import ELEMENTARY
 from .rules import RULES, NoRule, Rule
@@ -51,12 +51,23 @@ class Recorder(TorchFunctionMode):
     instead (see `engines/autograd.py`).
     """
 
-    def __init__(self, x: Tensor, *, flowing: bool, gate: Gate | None, reason: str | None = None):
+    def __init__(
+        self,
+        x: Tensor,
+        *,
+        flowing: bool,
+        gate: Gate | None,
+        reason: str | None = None,
+        given: Sequence[Statistics | None] = (),
+    ):
         super().__init__()
         self.reason = reason
+        self.statistics: list[Statistics | None] = []  # of each batch norm; None in evaluation mode
+        self._second_run = bool(given)  # of the same batch, or a part of it
+        self._given = iter(given)  # the statistics of the first run
         self.layers: list[WeightedLayer] = []
         self._steps: list[Step] = []
-        self._flowing, self._gate = flowing, gate
+        self.flowing, self._gate = flowing, gate
         self._slots: dict[int, tuple[weakref.ref[Tensor], int, Slot]] = {}
         self._dtypes: list[torch.dtype] = []  # of each slot
         self._source = self._register(x)
@@ -155,8 +166,10 @@ class Recorder(TorchFunctionMode):
         slot = self._slot(args[0])
         if self._gate is None:
             self._undo += [(t, t.clone()) for t in args[1:3] if isinstance(t, Tensor)]
-        y, scale = batch_norm(*args, **kwargs, flowing=self._flowing, gate=self._gate)
+        given = None if slot is None else next(self._given, None)
+        y, scale, statistics = batch_norm(*args, **kwargs, flowing=self.flowing, gate=self._gate, given=given)
         if slot is not None:
+            self.statistics.append(statistics)
             self._step("batch_norm", (slot,), y, scale, scale)
         return y
 
@@ -169,6 +182,8 @@ class Recorder(TorchFunctionMode):
 
     def _call_on_others(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A call on parameters and constants, or on what depends on x by a way that was not seen."""
+        if self._second_run and args and _is_counter(args[0]) and canonical_name(func, args)[1]:
+            return args[0]  # batch norm counts the batches, and this one was counted
         if self._gate is None:
             if args and isinstance(args[0], Tensor) and canonical_name(func, args)[1]:
                 self._undo.append((args[0], args[0].clone()))
@@ -266,6 +281,10 @@ def _converting(forward: Any, backward: Any, dtypes: list[torch.dtype], dtype: t
         return [c if c is None else c.to(d) for c, d in zip(backward(u), dtypes, strict=True)]
 
     return (lambda *vs: forward(*vs).to(dtype)), pull
+
+
+def _is_counter(t: Any) -> bool:
+    return isinstance(t, Tensor) and t.dim() == 0 and not t.is_floating_point()
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

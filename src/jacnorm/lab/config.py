@@ -24,6 +24,8 @@ _PENALTY_OPTIONS = {
     "h": {"spectral"},
     "threshold": {"spectral"},
     "batch_norm": {"frobenius", "spectral", "analytic"},
+    "every": {"spectral-bound", "frobenius", "spectral", "analytic"},
+    "fraction": {"frobenius", "spectral", "analytic"},
 }
 _CHOICES = {
     "method": METHODS,
@@ -64,6 +66,8 @@ class RunConfig:
     h: str = "identity"
     threshold: float = 1.0  # of h = "hinge"
     batch_norm: str = "fixed"
+    every: int = 1  # only every k-th step pays the penalty, k times as much
+    fraction: float = 1.0  # only so large a part of each batch does
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -73,9 +77,11 @@ class RunConfig:
         for name in ("weight", "learning_rate", "batch_size", "epochs", "width", "threshold"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} = {getattr(self, name)}: it must be positive")
-        for name in ("iterations", "projections"):
+        for name in ("iterations", "projections", "every"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} = {getattr(self, name)}: it must be 1 or more")
+        if not 0 < self.fraction <= 1:
+            raise ConfigError(f"fraction = {self.fraction}: it must be above 0 and at most 1")
         if not 0 <= self.momentum < 1:
             raise ConfigError(f"momentum = {self.momentum}: it must be in [0, 1)")
 

@@ -63,6 +63,8 @@ def check_fits(model: Normalized, data: DataSet) -> None:
 
 def make_penalty(config: RunConfig) -> Penalty | None:
     """None for `none`, and for `l2`, which is the optimizer's own weight decay."""
+    common: dict[str, Any] = {"every": config.every, "seed": config.seed}
+    lazy = {**common, "fraction": config.fraction}
     makers = {
         "spectral": lambda: SpectralPenalty(
             config.weight,
@@ -70,10 +72,10 @@ def make_penalty(config: RunConfig) -> Penalty | None:
             start="output" if config.warm_start else "random",
             h=config.h,  # type: ignore[arg-type]
             threshold=config.threshold,
-            seed=config.seed,
+            **lazy,
         ),
-        "frobenius": lambda: FrobeniusPenalty(config.weight, config.projections, seed=config.seed),
-        "spectral-bound": lambda: SpectralBoundPenalty(config.weight, config.iterations, seed=config.seed),
-        "analytic": lambda: AnalyticPenalty(config.weight),
+        "frobenius": lambda: FrobeniusPenalty(config.weight, config.projections, **lazy),
+        "spectral-bound": lambda: SpectralBoundPenalty(config.weight, config.iterations, **common),
+        "analytic": lambda: AnalyticPenalty(config.weight, **lazy),
     }
     return makers[config.method]() if config.method in makers else None

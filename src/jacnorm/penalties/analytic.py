@@ -14,8 +14,16 @@ from .base import Penalty
 class AnalyticPenalty(Penalty):
     """weight · mean_i ‖J(x_i)‖₂ without iteration. It costs a product for every output."""
 
-    def __init__(self, weight: float = 0.01):
-        super().__init__(weight)
+    def __init__(
+        self,
+        weight: float = 0.01,
+        *,
+        every: int = 1,
+        budget: float | None = None,
+        fraction: float = 1.0,
+        seed: int = 0,
+    ):
+        super().__init__(weight, seed, every=every, budget=budget, fraction=fraction)
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
         dense = J.dense()

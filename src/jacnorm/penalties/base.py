@@ -1,4 +1,4 @@
-"""What all penalties share: a weight, and random vectors that do not disturb anyone else's."""
+"""What all penalties share: a weight, a pace, and random vectors that do not disturb anyone else's."""
 
 from __future__ import annotations
 
@@ -7,21 +7,48 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from ..checks import check_positive
+from ..checks import check_count, check_positive
 from ..errors import InputError
 from ..linearization import Linearization
+from .pace import Pace
 
 
 class Penalty(nn.Module, ABC):
     """`penalty(J)` is a scalar to add to the loss.
 
-    In `penalty(J, index=idx)`, `idx` says which samples of the data set these are.
+    In `penalty(J, index=idx)`, `idx` says which samples of the data set these are. To pay less for it:
+
+    every
+        Only every k-th call has a penalty, k times as large; the others return zero. Gradients are right on
+        average. (Calls under `no_grad` do not count.)
+    budget
+        1.3 keeps a step at 1.3 times the time of one without penalty, by choosing `every` from times that
+        are measured as training goes on. What a run computes then depends on the machine.
+    fraction
+        Only so large a part of each batch, drawn at random. The model runs on it a second time, with the
+        batch norm statistics of the whole batch and new dropout masks, so that `every` saves more.
     """
 
-    def __init__(self, weight: float, seed: int = 0):
+    def __init__(
+        self,
+        weight: float,
+        seed: int = 0,
+        *,
+        every: int = 1,
+        budget: float | None = None,
+        fraction: float = 1.0,
+    ):
         super().__init__()
         check_positive("weight", weight)
-        self.weight, self.seed = weight, seed
+        check_count("every", every)
+        if budget is not None and not (isinstance(budget, int | float) and 1 < budget < float("inf")):
+            raise InputError(f"budget={budget!r}: a step with a penalty costs more than 1; try budget=1.3.")
+        if budget is not None and every != 1:
+            raise InputError("budget chooses `every` itself: give one of them.")
+        if not (isinstance(fraction, int | float) and 0 < fraction <= 1):
+            raise InputError(f"fraction={fraction!r}: it must be above 0 and at most 1.")
+        self.weight, self.seed, self.fraction = weight, seed, fraction
+        self.pace = Pace(every, budget)
         self._draws = 0
 
     def __call__(self, J: Linearization, index: Tensor | None = None) -> Tensor:
@@ -30,11 +57,24 @@ class Penalty(nn.Module, ABC):
                 f"A penalty takes J = jacnorm.linearize(model, x), found {type(J).__name__}; "
                 "J.output is model(x)."
             )
-        result: Tensor = super().__call__(J, index=index)
-        return result
+        factor = self.pace.factor() if torch.is_grad_enabled() else 1
+        if factor == 0:
+            return J.output.new_zeros(
+                ()
+            ).requires_grad_()  # a leaf, so that backward() has nothing to object to
+        if self.fraction < 1:
+            J, index = self._part(J, index)
+        value: Tensor = super().__call__(J, index=index)
+        return value if factor == 1 else factor * value
 
     @abstractmethod
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor: ...
+
+    def _part(self, J: Linearization, index: Tensor | None) -> tuple[Linearization, Tensor | None]:
+        batch = J.input_shape[0]
+        order = self.random(torch.Size((batch,)), J.output).argsort()
+        chosen = order[: max(1, round(self.fraction * batch))]
+        return J.subset(chosen), None if index is None else torch.as_tensor(index)[chosen.cpu()]
 
     def random(self, shape: torch.Size, like: Tensor) -> Tensor:
         """Gaussian numbers from this penalty's own stream; torch's global state is left alone."""
@@ -42,12 +82,15 @@ class Penalty(nn.Module, ABC):
         self._draws += 1
         return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
 
-    # The position in the stream is saved with state_dict, so that a resumed training draws on.
+    # The positions in the stream and between two payments are saved with state_dict, so that a resumed
+    # training goes on as it would have.
     def get_extra_state(self) -> Tensor:
-        return torch.tensor(self._draws)
+        return torch.tensor([self._draws, self.pace.wait])
 
     def set_extra_state(self, state: Tensor) -> None:
-        self._draws = int(state)
+        self._draws, self.pace.wait = state.tolist()
 
     def extra_repr(self) -> str:
-        return f"weight={self.weight}"
+        lazy = {"every": self.pace.every, "budget": self.pace.budget, "fraction": self.fraction}
+        usual = {"every": 1, "budget": None, "fraction": 1.0}
+        return ", ".join([f"weight={self.weight}", *[f"{k}={v}" for k, v in lazy.items() if v != usual[k]]])

@@ -14,8 +14,17 @@ class FrobeniusPenalty(Penalty):
     """weight · mean_i ‖J(x_i)‖_F², estimated without bias from random projections u on the unit sphere:
     ‖J‖_F² = n_out · E ‖Jᵀu‖²."""
 
-    def __init__(self, weight: float = 0.01, projections: int = 1, *, seed: int = 0):
-        super().__init__(weight, seed)
+    def __init__(
+        self,
+        weight: float = 0.01,
+        projections: int = 1,
+        *,
+        every: int = 1,
+        budget: float | None = None,
+        fraction: float = 1.0,
+        seed: int = 0,
+    ):
+        super().__init__(weight, seed, every=every, budget=budget, fraction=fraction)
         check_count("projections", projections)
         self.projections = projections
 
@@ -28,4 +37,4 @@ class FrobeniusPenalty(Penalty):
         return self.weight * n_out / self.projections * total
 
     def extra_repr(self) -> str:
-        return f"weight={self.weight}, projections={self.projections}"
+        return f"{super().extra_repr()}, projections={self.projections}"

@@ -48,9 +48,12 @@ class SpectralPenalty(Penalty):
         start: Start = "output",
         h: Shape = "identity",
         threshold: float = 1.0,
+        every: int = 1,
+        budget: float | None = None,
+        fraction: float = 1.0,
         seed: int = 0,
     ):
-        super().__init__(weight, seed)
+        super().__init__(weight, seed, every=every, budget=budget, fraction=fraction)
         check_count("iterations", iterations)
         check_positive("threshold", threshold)
         if h not in get_args(Shape):
@@ -135,7 +138,7 @@ class SpectralPenalty(Penalty):
 
     def extra_repr(self) -> str:
         shape = f", h='hinge', threshold={self.threshold}" if self.h == "hinge" else f", h={self.h!r}"
-        return f"weight={self.weight}, iterations={self.iterations}{shape}"
+        return f"{super().extra_repr()}, iterations={self.iterations}{shape}"
 
 
 def _checked(index: object, batch: int) -> Tensor:

@@ -34,16 +34,18 @@ class SpectralBoundPenalty(Penalty):
         iterations: int = 1,
         *,
         convolution: Literal["operator", "kernel"] = "operator",
+        every: int = 1,
+        budget: float | None = None,
         seed: int = 0,
     ):
-        super().__init__(weight, seed)
+        super().__init__(weight, seed, every=every, budget=budget)
         check_count("iterations", iterations)
         if convolution not in ("operator", "kernel"):
             raise InputError(f"convolution={convolution!r}: choose 'operator' or 'kernel'.")
         self.iterations, self.convolution = iterations, convolution
 
     def extra_repr(self) -> str:
-        return f"weight={self.weight}, iterations={self.iterations}, convolution={self.convolution!r}"
+        return f"{super().extra_repr()}, iterations={self.iterations}, convolution={self.convolution!r}"
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
         once = {id(layer.weight): layer for layer in J.layers}  # a shared weight counts once

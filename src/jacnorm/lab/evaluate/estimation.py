@@ -24,7 +24,8 @@ class EstimationResult(Result):
     """Mean over the images of |estimate − σ|/σ after each number of rounds, σ of the normalized input.
 
     A round is one product with J and one with Jᵀ. `random` is the paper's estimate: v random, u = J v, ‖Jᵀu‖.
-    `warm` is SpectralPenalty's: u stored, v = Jᵀu, ‖J v‖. Lanczos takes three products more. `bound` is the error of ∏‖Wˡ‖₂, which takes no rounds.
+    `warm` is SpectralPenalty's: u stored, v = Jᵀu, ‖J v‖. Lanczos takes three products more. `bound` is
+    the error of ∏‖Wˡ‖₂, which takes no rounds.
     """
 
     iterations: tuple[int, ...]

@@ -1,0 +1,55 @@
+"""Which steps pay a penalty: every one, every k-th with k times the weight, or as many as a budget allows."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from statistics import median
+
+REMEMBERED = 30  # steps of each kind; a median of these is steady on a noisy machine
+NEEDED = 3  # steps of each kind before their times are believed
+SETTLING = 2  # first steps, which verify the model and warm caches
+
+
+class Pace:
+    """The factor of the penalty in each step: k in one step of k, and 0 in the others.
+
+    Over any k steps the factors add up to k, so that the gradient is right on average. With a budget, k is
+    chosen from the time that steps with and without the penalty take, measured from call to call.
+    """
+
+    def __init__(self, every: int = 1, budget: float | None = None):
+        self.every, self.budget = every, budget
+        self.wait = 0  # steps still to go without
+        self._calls = 0
+        self._started: float | None = None
+        self._paid = True  # in the step under way
+        self._seconds: dict[bool, deque[float]] = {paid: deque(maxlen=REMEMBERED) for paid in (True, False)}
+
+    def factor(self) -> int:
+        """For the step that begins now."""
+        if self.budget is not None:
+            self._measure()
+        self._paid = self.wait == 0
+        if not self._paid:
+            self.wait -= 1
+            return 0
+        if self.budget is not None:
+            self.every = self._affordable(self.budget)
+        self.wait = self.every - 1
+        return self.every
+
+    def _measure(self) -> None:
+        now = time.perf_counter()
+        if self._started is not None and self._calls > SETTLING:
+            self._seconds[self._paid].append(now - self._started)
+        self._started = now
+        self._calls += 1
+
+    def _affordable(self, budget: float) -> int:
+        """The smallest k for which (t_with + (k − 1) t_without) / k is within budget · t_without."""
+        if any(len(times) < NEEDED for times in self._seconds.values()):
+            return 2  # every other step, until both kinds are known
+        extra = median(self._seconds[True]) / median(self._seconds[False]) - 1
+        return max(1, math.ceil(extra / (budget - 1) - 1e-9))

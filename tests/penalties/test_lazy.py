@@ -1,0 +1,167 @@
+"""Paying less: every k-th step, a part of the batch, a budget. The gradient stays right on average."""
+
+from itertools import combinations
+
+import pytest
+import torch
+from cases import NETS
+from torch import nn
+
+import jacnorm as jn
+from jacnorm.penalties import pace
+
+
+def net(norm=True):
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4) if norm else nn.Identity(), nn.ReLU(), nn.Conv2d(4, 3, 3)]
+    return nn.Sequential(*layers, nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(12, 5)).double()
+
+
+def gradient(value, model):
+    found = torch.autograd.grad(value, list(model.parameters()), retain_graph=True, allow_unused=True)
+    return torch.cat(
+        [
+            (torch.zeros_like(p) if g is None else g).flatten()
+            for g, p in zip(found, model.parameters(), strict=True)
+        ]
+    )
+
+
+X = torch.randn(4, 1, 6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+def test_every_third_call_pays_for_three():
+    model, x = NETS[0].make()
+    J = jn.linearize(model, x)
+    lazy, full = jn.AnalyticPenalty(0.1, every=3), jn.AnalyticPenalty(0.1)(J)
+    values = [lazy(J) for _ in range(6)]
+    assert [v.item() for v in values] == [3 * full.item(), 0, 0] * 2
+    torch.testing.assert_close(
+        sum(gradient(v, model) for v in (values[0], values[3])), 6 * gradient(full, model)
+    )
+    values[1].backward()  # zero, but nothing to trip over
+
+
+def test_calls_without_gradient_do_not_count():
+    model, x = NETS[0].make()
+    J = jn.linearize(model, x)
+    lazy, full = jn.AnalyticPenalty(0.1, every=2), jn.AnalyticPenalty(0.1)(J)
+    with torch.no_grad():
+        assert [lazy(J).item() for _ in range(3)] == [full.item()] * 3
+    assert [lazy(J).item() > 0 for _ in range(4)] == [True, False, True, False]
+
+
+def test_the_place_between_two_payments_is_saved():
+    model, x = NETS[0].make()
+    J = jn.linearize(model, x)
+    lazy, resumed = jn.SpectralPenalty(every=3), jn.SpectralPenalty(every=3)
+    lazy(J)
+    resumed.load_state_dict(lazy.state_dict())
+    assert [resumed(J).item() > 0 for _ in range(4)] == [False, False, True, False]
+
+
+@pytest.mark.parametrize("engine", ["auto", "autograd"])
+@pytest.mark.parametrize("batch_norm", ["fixed", "flowing"])
+@pytest.mark.parametrize("training", [True, False])
+def test_a_subset_has_the_same_jacobians(engine, batch_norm, training):
+    model = net().train(training)
+    model[1].eval()  # one norm in each mode
+    running = [b.clone() for b in model.buffers()]
+    J = jn.linearize(model, X, engine=engine, batch_norm=batch_norm)
+    moved = [b.clone() for b in model.buffers()]
+    assert not training or not torch.equal(running[-3], moved[-3])
+    part = J.subset(torch.tensor([2, 0]))
+    assert part.engine == J.engine
+    torch.testing.assert_close(part.dense(), J.dense()[[2, 0]], rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(list(model.buffers()), moved, rtol=0, atol=0)  # not touched a second time
+
+
+@pytest.mark.parametrize("batch_norm", ["fixed", "flowing"])
+def test_all_parts_of_a_batch_make_up_its_gradient(batch_norm):
+    model = net()
+    J, penalty = jn.linearize(model, X, batch_norm=batch_norm), jn.AnalyticPenalty(1.0)
+    parts = [gradient(penalty(J.subset(torch.tensor(p))), model) for p in combinations(range(4), 2)]
+    torch.testing.assert_close(sum(parts) / len(parts), gradient(penalty(J), model), rtol=1e-8, atol=1e-10)
+
+
+def test_parts_are_drawn_evenly_and_take_their_index_along():
+    model = net(norm=False).eval()
+    J, penalty = jn.linearize(model, X), jn.SpectralPenalty(fraction=0.5)
+    counts = torch.zeros(4)
+    for _ in range(200):
+        penalty.u.zero_()
+        penalty(J, index=torch.tensor([3, 0, 1, 2]))
+        (seen,) = penalty.u.any(1).nonzero(as_tuple=True)
+        assert len(seen) == 2
+        counts[seen] += 1
+    assert counts.min() > 70  # 100 expected, standard deviation 7
+
+
+def test_a_part_of_two_is_drawn_with_all_others():
+    model = net(norm=False).eval()
+    J, penalty = jn.linearize(model, X), jn.SpectralPenalty(fraction=0.01)
+    assert penalty(J) > 0  # at least one sample
+
+
+class Clock:
+    """Steps with the penalty take `paid` seconds, those without 1."""
+
+    def __init__(self, penalty, paid):
+        self.penalty, self.paid, self.now = penalty, paid, 0.0
+
+    def __call__(self):
+        return self.now
+
+    def step(self, J):
+        paid = self.penalty(J).item() > 0
+        self.now += self.paid if paid else 1.0
+        return self.paid if paid else 1.0
+
+
+@pytest.mark.parametrize(("paid", "budget", "every"), [(2.2, 1.3, 4), (2.0, 1.1, 10), (1.2, 1.3, 1)])
+def test_a_budget_is_kept(monkeypatch, paid, budget, every):
+    model, x = NETS[0].make()
+    J = jn.linearize(model, x)
+    penalty = jn.SpectralPenalty(1.0, budget=budget)
+    clock = Clock(penalty, paid)
+    monkeypatch.setattr(pace.time, "perf_counter", clock)
+    for _ in range(20):
+        clock.step(J)
+    mean = sum(clock.step(J) for _ in range(100)) / 100
+    assert penalty.pace.every == every
+    assert mean <= budget + 1e-9
+
+
+def test_a_budget_gives_the_right_total(monkeypatch):
+    model, x = NETS[0].make()
+    J = jn.linearize(model, x)
+    penalty, full = jn.AnalyticPenalty(1.0, budget=1.3), jn.AnalyticPenalty(1.0)(J).item()
+    clock = Clock(penalty, 2.2)
+    monkeypatch.setattr(pace.time, "perf_counter", clock)
+    total, steps = 0.0, 0
+    while steps < 40 or penalty.pace.wait:
+        value = penalty(J).item()
+        clock.now += 2.2 if value > 0 else 1.0
+        total, steps = total + value, steps + 1
+    assert total == pytest.approx(steps * full)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"every": 0}, "every=0"),
+        ({"budget": 1.0}, "try budget=1.3"),
+        ({"budget": 1.3, "every": 2}, "give one of them"),
+        ({"fraction": 0.0}, "above 0"),
+        ({"fraction": 1.5}, "at most 1"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(jn.InputError, match=message):
+        jn.SpectralPenalty(**options)
+
+
+def test_they_are_told_in_the_repr():
+    assert "every=4" in repr(jn.SpectralPenalty(every=4))
+    assert "budget=1.3" in repr(jn.FrobeniusPenalty(budget=1.3))
+    assert "every" not in repr(jn.SpectralBoundPenalty())
