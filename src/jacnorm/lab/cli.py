@@ -10,7 +10,8 @@ from typing import NoReturn
 
 from .. import __version__
 from ..errors import JacnormError
-from .commands import demo, evaluate, measure, sweep, train
+from .allocator import keep_memory
+from .commands import bench, demo, evaluate, measure, sweep, train
 from .errors import UsageError
 from .wording import did_you_mean
 
@@ -43,7 +44,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"jacnorm {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
-    for command in (demo, train, evaluate, measure, sweep):
+    for command in (demo, train, evaluate, measure, sweep, bench):
         command.add(commands)
     return parser
 
@@ -51,6 +52,7 @@ def make_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """0, 1 for a run that failed, 2 for a mistake in what was asked."""
     args = make_parser().parse_args(argv)
+    keep_memory()
     try:
         args.run(args)
         sys.stdout.flush()

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from ...errors import JacnormError
+from ..allocator import keep_memory
 from ..config import RunConfig, make_config
 from ..data import load
 from ..progress import Progress
@@ -61,6 +62,7 @@ def carry_out(task: dict[str, Any]) -> int:
 
 
 def main() -> int:
+    keep_memory()
     task = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:

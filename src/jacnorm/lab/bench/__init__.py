@@ -1,0 +1,1 @@
+"""What a penalty costs and how good it is: every way of ours and of others, in one run."""

@@ -1,0 +1,131 @@
+"""The benchmark as a page of tables and a picture, made from its JSON file alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from ..figures.common import tidy
+from .ways import WAYS
+
+Found = dict[str, Any]  # suite -> its numbers; "methods" -> net -> its numbers
+COLOURS = {"ours": "#0b6e4f", "form": "#8a8a8a", "peer": "#c1440e"}
+LABELS = {"ours": "jacnorm", "form": "forms not taken", "peer": "others' ways"}
+
+
+def markdown(found: Found) -> str:
+    parts = ["# Cost and accuracy", _preamble(found)]
+    if "methods" in found:
+        parts.append(_methods(found["methods"], found.get("training")))
+    if "training" in found:
+        parts.append(_training(found["training"]))
+    parts += [_curve(found[name]) for name in ("batch_sizes", "outputs", "depth") if name in found]
+    if "measure" in found:
+        parts.append(_measuring(found["measure"]["rows"]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _preamble(found: Found) -> str:
+    e = found["environment"]
+    return (
+        "Made by `jacnorm bench`. Cost is the time of an optimizer step divided by that of a plain step of "
+        "the same model, measured in turns in one run, the median over rounds, on one thread "
+        f"({e['system']}, torch {e['torch']}). By operation count one tangent pass and its backward cost as "
+        "much as the plain step, so that 2.0 is the floor of any exact way; where a cost is below it, the "
+        "library's own convolution and pooling made up for it."
+    )
+
+
+def _methods(nets: Found, training: Found | None) -> str:
+    """One row a way, one column a net; error and angle where they were measured."""
+    heads = [_head(net, n) for net, n in nets.items()]
+    rows = [["way", *[f"cost, {h}" for h in heads], "error of σ", "cosine", "memory"]]
+    for way in WAYS:
+        costs = [f"{n['cost'][way.name]:.2f}" if way.name in n["cost"] else "" for n in nets.values()]
+        rows.append([way.name, *costs, *_quality(way.name, training), _memory(way.name, nets)])
+    first = next(iter(nets.values()))
+    notes = (
+        "Error of σ: that of the batch's mean σ in the last epoch of training. Cosine: between the gradient "
+        "of the penalty and the exact one's, at the end of training. Memory: peak of a step over that of the "
+        f"plain one, {next(iter(nets))}, batch {first['memory_batch']}."
+    )
+    return f"## Every way\n\n{notes}\n\n{_table(rows)}\n\n![Cost against error](cost-and-error.svg)"
+
+
+def _head(net: str, numbers: Found) -> str:
+    width = "" if numbers["width"] == 1 else f" at width {numbers['width']:g}"
+    return f"{net}{width}, batch {numbers['batch']}"
+
+
+def _quality(name: str, training: Found | None) -> list[str]:
+    if name.startswith("analytical"):
+        return ["0", "1"]
+    if training is None or name not in training["error"]:
+        return ["", ""]
+    return [f"{training['error'][name][-1]:.1%}", f"{training['cosine'][name]:.3f}"]
+
+
+def _memory(name: str, nets: Found) -> str:
+    memory = next(iter(nets.values()))["memory"]
+    return f"{memory[name] / memory['plain']:.2f}" if name in memory else ""
+
+
+def _training(training: Found) -> str:
+    epochs = len(next(iter(training["error"].values())))
+    shown = [n for n in (1, 3, 6, 10, 15, 20) if n <= epochs]
+    rows = [["way", *[f"epoch {n}" for n in shown]]]
+    rows += [[name, *[f"{e[n - 1]:.1%}" for n in shown]] for name, e in training["error"].items()]
+    text = (
+        f"LeNet on {training['data']}, batch 32, learning rate 0.01, λ = 0.01, trained with the first way; "
+        "the others watch the same batches, each with its own memory."
+    )
+    return f"## Error of σ in training\n\n{text}\n\n{_table(rows)}"
+
+
+def _curve(curve: Found) -> str:
+    rows = [[curve["what"], *map(str, curve["numbers"])]]
+    rows += [[name, *[f"{c:.2f}" for c in costs]] for name, costs in curve["cost"].items()]
+    return f"## Cost against {curve['what']}\n\n{_table(rows)}"
+
+
+def _measuring(rows: list[Found]) -> str:
+    text = (
+        "`spectral_norm(linearize(net, x), tol=1e-3)` beside `torch.func.jacrev` with `svdvals`, on a LeNet, "
+        "in turns in one run."
+    )
+    table = [["outputs", "images", "times faster", "largest difference"]]
+    table += [
+        [f"{r['outputs']}", f"{r['images']:,}", f"{r['speedup']:.1f}", f"{r['largest_difference']:.1e}"]
+        for r in rows
+    ]
+    return f"## Measuring\n\n{text}\n\n{_table(table)}"
+
+
+def _table(rows: list[list[str]]) -> str:
+    line = ["---", *["---:"] * (len(rows[0]) - 1)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in [rows[0], line, *rows[1:]])
+
+
+def picture(found: Found) -> Figure | None:
+    """Cost against error of σ, a dot a way; None before both are measured."""
+    if "training" not in found or not found.get("methods"):
+        return None
+    cost = next(iter(found["methods"].values()))["cost"]
+    error = found["training"]["error"]
+    figure = Figure(figsize=(8, 4.8), layout="constrained")
+    axes = figure.subplots()
+    for kind, colour in COLOURS.items():
+        mine = [w.name for w in WAYS if w.kind == kind and w.name in cost and w.name in error]
+        x, y = [cost[name] for name in mine], [100 * error[name][-1] for name in mine]
+        axes.scatter(x, y, s=48, color=colour, label=LABELS[kind], zorder=3)
+        for name, place in zip(mine, zip(x, y, strict=True), strict=True):
+            axes.annotate(name, place, (7, 3), textcoords="offset points", fontsize=8, color=colour)
+    axes.axvline(2, color="black", linewidth=0.8, linestyle=":")
+    axes.text(2, axes.get_ylim()[1], " floor by operation count", fontsize=8, va="top")
+    axes.set_xlabel("cost: step / plain step")
+    axes.set_ylabel("error of σ in training, %")
+    axes.margins(x=0.25)
+    axes.legend(frameon=False, loc="upper left")
+    tidy(axes)
+    return figure

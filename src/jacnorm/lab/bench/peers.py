@@ -1,0 +1,71 @@
+"""What other libraries do, written out. Each makes (x, index) -> (output, σ of each sample)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.autograd.forward_ad as fwAD
+from torch import Tensor, nn
+
+from ... import linearize
+from ...estimators.operator import flat, normalized, norms
+
+Estimate = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+def frobenius(model: nn.Module) -> Estimate:
+    """Hoffman et al.'s own code: ‖Jᵀu‖² for a random u, through autograd twice. (σ is n_out ‖Jᵀu‖².)"""
+
+    def estimate(x: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+        x = x.detach().requires_grad_()
+        output = model(x)
+        u = normalized(torch.randn_like(output))
+        (pulled,) = torch.autograd.grad(output, x, u, create_graph=True)
+        return output, output.shape[1] * flat(pulled).square().sum(1)
+
+    return estimate
+
+
+def unrolled(model: nn.Module) -> Estimate:
+    """The paper's Algorithm 1 with autograd following both modes."""
+
+    def estimate(x: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+        J = linearize(model, x)
+        v = normalized(torch.randn_like(x))
+        return J.output, norms(J.vjp(normalized(J.jvp(v))))
+
+    return estimate
+
+
+def double_backward(model: nn.Module, rounds: int) -> Estimate:
+    """Power iteration on JᵀJ by autograd alone, followed through every round, as imaging codes do."""
+
+    def estimate(x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+        x = x.detach().requires_grad_()
+        output = model(x)
+        v = normalized(torch.randn_like(x))
+        for _ in range(rounds):
+            v = normalized(v)
+            dummy = torch.ones_like(output, requires_grad=True)
+            (pulled,) = torch.autograd.grad(output, x, dummy, create_graph=True)
+            (pushed,) = torch.autograd.grad(pulled, dummy, v, create_graph=True)
+            (v,) = torch.autograd.grad(output, x, normalized(pushed), create_graph=True)
+        return output, norms(v)
+
+    return estimate
+
+
+def dual_numbers(model: nn.Module) -> Estimate:
+    """‖J v‖ by PyTorch's forward-mode AD, v from one backward pass of a random u."""
+
+    def estimate(x: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+        x = x.detach().requires_grad_()
+        output = model(x)
+        u = normalized(torch.randn_like(output))
+        (pulled,) = torch.autograd.grad(output, x, u, retain_graph=True)
+        with fwAD.dual_level():
+            tangent = fwAD.unpack_dual(model(fwAD.make_dual(x.detach(), normalized(pulled)))).tangent
+        return output, norms(tangent)
+
+    return estimate

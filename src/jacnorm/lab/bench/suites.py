@@ -1,0 +1,74 @@
+"""What `jacnorm bench` can measure. Each suite gives plain numbers, which go into one JSON file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..data import load
+from . import measuring, memory, quality
+from .nets import Deep, batch, make
+from .timing import costs
+from .ways import WAYS, Way
+
+MAIN = ("spectral, index=", "spectral, no index", "Frobenius", "Spectral-Bound")
+COMPARED = (*MAIN, "Frobenius, double backward", "double-backward power iteration, 1 round")
+MEMORY_BATCH = {"lenet": 1024, "vgg16": 64, "resnet18": 64, "transformer": 256}
+EPOCHS = 15
+# It takes the autograd engine, and fused attention has no dual numbers.
+NOT_WITH_ATTENTION = ("stored u, outer products", "dual numbers")
+
+
+def methods(net: str, size: int, width: float) -> dict[str, Any]:
+    """Every way on one net: its cost and the memory it takes."""
+    model = make(net, width=width)
+    ways = [w for w in WAYS if net != "transformer" or w.name not in NOT_WITH_ATTENTION]
+    return {
+        "batch": size,
+        "width": width,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "cost": costs(model, ways, batch(net, size)),
+        "memory": memory.growth(net, MEMORY_BATCH[net], [w.name for w in ways if w.kind != "form"], width),
+        "memory_batch": MEMORY_BATCH[net],
+    }
+
+
+def batch_sizes(sizes: tuple[int, ...] = (8, 16, 32, 64, 128, 256)) -> dict[str, Any]:
+    return _curve("batch size", sizes, lambda n: costs(make("lenet"), _compared(), batch("lenet", n)))
+
+
+def outputs(numbers: tuple[int, ...] = (10, 100, 1000)) -> dict[str, Any]:
+    return _curve("outputs", numbers, lambda n: costs(make("lenet", n), _compared(), batch("lenet", 32, n)))
+
+
+def depth(depths: tuple[int, ...] = (2, 4, 8, 16)) -> dict[str, Any]:
+    return _curve("convolutions", depths, lambda n: costs(Deep(n), _compared(), batch("deep", 32)))
+
+
+def measure(images: int = 10_000) -> dict[str, Any]:
+    return {"rows": [measuring.speedup(10, images), measuring.speedup(1000, max(20, images // 50))]}
+
+
+def training(data: str, data_root: Path | None, epochs: int = EPOCHS) -> dict[str, Any]:
+    """Error of σ after each epoch, and the angle of the gradients at the end."""
+    ways = [w for w in WAYS if w.estimates and "10 rounds" not in w.name and "analytical" not in w.name]
+    following = quality.Following(load(data, data_root), ways)
+    errors = []
+    for n in range(epochs):
+        errors.append(following.epoch())
+        print(f"epoch {n + 1}/{epochs}: " + ", ".join(f"{k} {v:.1%}" for k, v in errors[-1].items()))
+    return {
+        "data": data,
+        "error": {w.name: [e[w.name] for e in errors] for w in ways},
+        "cosine": following.cosines(),
+    }
+
+
+def _compared() -> list[Way]:
+    return [w for w in WAYS if w.name in COMPARED]
+
+
+def _curve(what: str, numbers: tuple[int, ...], at: Callable[[int], dict[str, float]]) -> dict[str, Any]:
+    found = [at(n) for n in numbers]
+    return {"what": what, "numbers": numbers, "cost": {name: [f[name] for f in found] for name in found[0]}}

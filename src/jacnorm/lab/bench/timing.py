@@ -1,0 +1,67 @@
+"""Cost: the time of an optimizer step over that of a plain step of the same model, in one run."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Sequence
+from statistics import median
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..evaluate.common import progress
+from .ways import Penalize, Way
+
+Batch = tuple[Tensor, Tensor, Tensor]
+SECONDS = 2.0  # of plain steps in all, shared out over the rounds
+ROUNDS = 15
+BLOCK = 4  # steps in a row; with every=4 one of them pays
+
+
+def costs(model: nn.Module, ways: Sequence[Way], batch: Batch) -> dict[str, float]:
+    """Median over rounds in which every way has its turn, so that a busy machine slows all of them."""
+    steps = {way.name: stepper(model, way.make, batch) for way in ways}
+    plain = stepper(model, None, batch)
+    for step in (plain, *steps.values()):  # a model seen for the first time is verified
+        _block(step, 2 * BLOCK)
+    rounds = max(3, min(ROUNDS, int(SECONDS / _block(plain, BLOCK))))
+    ratios: dict[str, list[float]] = {name: [] for name in steps}
+    with progress(rounds, "cost", " rounds") as bar:
+        for _ in range(rounds):
+            before = _block(plain, BLOCK)
+            for name, step in steps.items():
+                ratios[name].append(_block(step, BLOCK) / before)
+            bar.update()
+    return {name: median(found) for name, found in ratios.items()}
+
+
+def stepper(
+    model: nn.Module, make: Callable[[nn.Module], Penalize] | None, batch: Batch
+) -> Callable[[], None]:
+    """One optimizer step on a copy of the model."""
+    model = copy.deepcopy(model)
+    x, labels, index = batch
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6, momentum=0.8)
+    penalize = None if make is None else make(model)
+
+    def step() -> None:
+        if penalize is None:
+            loss = F.cross_entropy(model(x), labels)
+        else:
+            output, penalty = penalize(x, index)
+            loss = F.cross_entropy(output, labels) + penalty
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def _block(step: Callable[[], None], count: int) -> float:
+    """Time of this thread alone: other processes do not count."""
+    begin = time.thread_time()
+    for _ in range(count):
+        step()
+    return time.thread_time() - begin

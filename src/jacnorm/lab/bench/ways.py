@@ -1,0 +1,83 @@
+"""Every way to penalize a Jacobian: this library's, forms it decided against, and its peers'."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from ... import AnalyticPenalty, FrobeniusPenalty, SpectralBoundPenalty, SpectralPenalty, linearize
+from ...penalties import Penalty
+from . import forms, peers
+
+WEIGHT = 0.01  # λ
+
+# (x, index) -> (model(x), the penalty)
+Penalize = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class Way:
+    name: str
+    make: Callable[[nn.Module], Penalize]
+    kind: str = "ours"  # or "form", which we tried and did not take, or "peer"
+    estimates: bool = True  # whether the penalty is λ times an estimate of the mean σ
+
+
+def _ours(make: Callable[[], Penalty], indexed: bool) -> Callable[[nn.Module], Penalize]:
+    def make_for(model: nn.Module) -> Penalize:
+        penalty = make()
+
+        def penalize(x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+            J = linearize(model, x)
+            return J.output, penalty(J, index=index if indexed else None)
+
+        return penalize
+
+    return make_for
+
+
+def _other(sigma: Any, *options: Any) -> Callable[[nn.Module], Penalize]:
+    """Ways written as a factory of (x, index) -> (output, σ of each sample)."""
+
+    def make_for(model: nn.Module) -> Penalize:
+        estimate = sigma(model, *options)
+
+        def penalize(x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+            output, found = estimate(x, index)
+            return output, WEIGHT * found.mean()
+
+        return penalize
+
+    return make_for
+
+
+DEFAULT = "spectral, index="
+EXACT = Way("analytical: all rows of J", _ours(lambda: AnalyticPenalty(WEIGHT), False))
+
+WAYS = (
+    Way(DEFAULT, _ours(lambda: SpectralPenalty(WEIGHT), True)),
+    Way("spectral, no index", _ours(lambda: SpectralPenalty(WEIGHT), False)),
+    Way("spectral, index=, iterations=2", _ours(lambda: SpectralPenalty(WEIGHT, 2), True)),
+    Way("spectral, random start", _ours(lambda: SpectralPenalty(WEIGHT, start="random"), False)),
+    Way("spectral, budget=1.3", _ours(lambda: SpectralPenalty(WEIGHT, budget=1.3), True), estimates=False),
+    Way("spectral, every=4", _ours(lambda: SpectralPenalty(WEIGHT, every=4), True), estimates=False),
+    Way(
+        "spectral, fraction=0.25",
+        _ours(lambda: SpectralPenalty(WEIGHT, fraction=0.25), True),
+        estimates=False,
+    ),
+    Way("Frobenius", _ours(lambda: FrobeniusPenalty(WEIGHT), False), estimates=False),
+    Way("Spectral-Bound", _ours(lambda: SpectralBoundPenalty(WEIGHT), False), estimates=False),
+    EXACT,
+    Way("stored u, backward form", _other(forms.StoredBackward), "form"),
+    Way("stored u, outer products", _other(forms.OuterProduct), "form"),
+    Way("stored v, forward form", _other(forms.StoredForward), "form"),
+    Way("Frobenius, double backward", _other(peers.frobenius), "peer", estimates=False),
+    Way("Algorithm 1, unrolled", _other(peers.unrolled), "peer"),
+    Way("double-backward power iteration, 1 round", _other(peers.double_backward, 1), "peer"),
+    Way("double-backward power iteration, 10 rounds", _other(peers.double_backward, 10), "peer"),
+    Way("dual numbers", _other(peers.dual_numbers), "peer"),
+)

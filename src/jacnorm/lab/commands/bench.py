@@ -1,0 +1,85 @@
+"""jacnorm bench"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..bench import suites
+from ..bench.nets import NETS
+from ..bench.page import markdown, picture
+from ..checkpoint import write_atomically
+from ..environment import environment
+from ..errors import UsageError
+from .common import add_command
+
+SUITES = ("methods", "training", "batch_sizes", "outputs", "depth", "measure")
+
+
+def add(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        "bench",
+        "Measure what penalties cost and how good they are, beside what other libraries do.",
+        "jacnorm bench methods --net lenet --batch 32\n  jacnorm bench training --data kmnist --epochs 15",
+    )
+    parser.add_argument("suite", choices=SUITES, help="what to measure")
+    parser.add_argument("--net", choices=NETS, default="lenet", help="for methods (default: lenet)")
+    parser.add_argument("--batch", type=int, default=32, help="for methods (default: 32)")
+    parser.add_argument("--width", type=float, default=1.0, help="of vgg16 and resnet18 (default: 1)")
+    parser.add_argument("--data", default="kmnist", help="for training (default: kmnist)")
+    parser.add_argument("--data-root", type=Path, help="folder with the data sets (or set JACNORM_DATA)")
+    parser.add_argument("--epochs", type=int, default=suites.EPOCHS, help="for training (default: 15)")
+    parser.add_argument("--images", type=int, default=10_000, help="for measure (default: 10000)")
+    parser.add_argument("--out", type=Path, default=Path("bench"), help="folder (default: bench)")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    for name in ("batch", "epochs", "images"):
+        if getattr(args, name) < 1:
+            raise UsageError(f"--{name} {getattr(args, name)}: it must be 1 or more")
+    torch.set_num_threads(1)
+    runs: dict[str, Callable[[], dict[str, Any]]] = {
+        "methods": lambda: suites.methods(args.net, args.batch, args.width),
+        "training": lambda: suites.training(args.data, args.data_root, args.epochs),
+        "batch_sizes": suites.batch_sizes,
+        "outputs": suites.outputs,
+        "depth": suites.depth,
+        "measure": lambda: suites.measure(args.images),
+    }
+    found = _read(args.out / "bench.json")
+    result = runs[args.suite]()
+    if args.suite == "methods":  # one net beside the others
+        result = found.get("methods", {}) | {args.net: result}
+    found |= {args.suite: result, "environment": environment(torch.device("cpu"))}
+    _write(args.out, found)
+    print(markdown({args.suite: found[args.suite], "environment": found["environment"]}))
+    print(f"All of it: {args.out / 'index.md'}")
+
+
+def _read(file: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    return content
+
+
+def _write(folder: Path, found: dict[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / "bench.json", (json.dumps(_rounded(found), indent=1) + "\n").encode())
+    write_atomically(folder / "index.md", markdown(found).encode())
+    figure = picture(found)
+    if figure is not None:
+        figure.savefig(folder / "cost-and-error.svg", metadata={"Date": None})
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _rounded(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(v) for v in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
