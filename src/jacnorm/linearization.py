@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from .checks import check_input, check_output, check_vector, run
+from .checks import check_input, check_vector
 from .engines.autograd import Graph
 from .engines.batchnorm import Gate
 from .engines.recorder import Recorder, WeightedLayer
 from .engines.rules import NoRule
+from .engines.section import Section
 from .engines.tape import Tape
 from .errors import InputError, UnsupportedModelError
 from .estimators.gram import rows
@@ -29,21 +30,22 @@ class Linearization:
 
     Products are per sample and differentiable with respect to the model's parameters. `engine` says what
     computes them and `reason` why it is not the layerwise engine (None if it is). `layers` are the linear
-    and convolution layers that were called, as operators; `tape` is the recorded network, if there is one.
+    and convolution layers that were called, as operators; `tape` is the recorded network, if there is one
+    and J is its Jacobian. `input_shape` and `output_shape` are those of J.
     """
 
     def __init__(
         self,
         products: Tape | Graph,
-        model: Callable[[Tensor], Tensor],
-        x: Tensor,
+        section: Section,
         output: Tensor,
         layers: list[WeightedLayer],
         reason: str | None,
     ):
-        self.model, self.output, self.layers, self.reason = model, output, layers, reason
-        self.input_shape, self.output_shape = x.shape, output.shape
-        self.dtype, self.device = x.dtype, x.device
+        self.model, self.output, self.layers, self.reason = section.model, output, layers, reason
+        self.input_shape, self.output_shape = section.first.shape, section.last.shape
+        self.dtype, self.device = section.first.dtype, section.first.device
+        self._output_dtype = section.last.dtype
         self._products = products
         self._versions = [layer.weight._version for layer in layers]
 
@@ -53,7 +55,7 @@ class Linearization:
 
     @property
     def engine(self) -> Literal["layerwise", "autograd"]:
-        return "autograd" if self.tape is None else "layerwise"
+        return "layerwise" if self.reason is None else "autograd"
 
     def jvp(self, v: Tensor) -> Tensor:
         """J v for v shaped like x: the paper's forward mode."""
@@ -65,7 +67,7 @@ class Linearization:
         """Jᵀ u for u shaped like the output: the paper's backward mode."""
         check_vector("u", u, self.output_shape, "the output")
         self._check_unchanged()
-        result = _outside_inference_mode(self._products.vjp, u.to(self.output.dtype))
+        result = _outside_inference_mode(self._products.vjp, u.to(self._output_dtype))
         return u.new_zeros(self.input_shape, dtype=self.dtype) if result is None else result
 
     def _check_unchanged(self) -> None:
@@ -91,6 +93,8 @@ def linearize(
     *,
     engine: Engine = "auto",
     batch_norm: BatchNorm = "fixed",
+    at: str | None = None,
+    to: str | None = None,
 ) -> Linearization:
     """Run `model` once on the batch `x` and return its Jacobian at each sample.
 
@@ -102,6 +106,10 @@ def linearize(
         In training mode the batch's statistics are held fixed, as the paper has it. "flowing" lets the
         penalty's gradient pass through the variance, so that it does not depend on the scale of the
         weights before the norm.
+    at, to
+        Names of submodules, as in `model.named_modules()`: the Jacobian of the output of `to` with respect
+        to the output of `at`, instead of the model's output and x. What passes around `at` does not count.
+        With an embedding as `at`, x may be tokens.
 
     >>> from torch import nn
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
@@ -110,21 +118,23 @@ def linearize(
     Linearization((2, 4) -> (2, 3), engine='layerwise')
     >>> J.jvp(torch.ones(2, 4)).shape, J.vjp(torch.ones(2, 3)).shape, J.dense().shape
     (torch.Size([2, 3]), torch.Size([2, 4]), torch.Size([2, 3, 4]))
+    >>> linearize(model, torch.randn(2, 4), at="0", to="2")
+    Linearization((2, 8) -> (2, 3), engine='layerwise')
     """
-    check_input(x)
+    check_input(x, at)
     if engine not in ("auto", "layerwise", "autograd"):
         raise InputError(f"engine={engine!r}: choose 'auto', 'layerwise' or 'autograd'.")
     if batch_norm not in ("fixed", "flowing"):
         raise InputError(f"batch_norm={batch_norm!r}: choose 'fixed' or 'flowing'.")
-    known = verdict(model, x)
+    section, known = Section(model, at, to), verdict(model, x, at, to)
     wants_gradients = torch.is_grad_enabled()
     with torch.inference_mode(False), torch.enable_grad():
         x = x.clone() if x.is_inference() else x
         J = None
         if engine != "autograd" and known.layerwise and (known.independent or len(x) == 1):
-            J = _record(model, x, batch_norm)
+            J = _record(section, x, batch_norm)
         if J is None:
-            J = _record_and_verify(model, x, engine, batch_norm, known)
+            J = _record_and_verify(section, x, engine, batch_norm, known)
     J.output = J.output if wants_gradients else J.output.detach()
     return J
 
@@ -132,38 +142,32 @@ def linearize(
 # ---- Running the model ------------------------------------------------------------------------------
 
 
-def _record(model: Any, x: Tensor, batch_norm: BatchNorm) -> Linearization | None:
+def _record(section: Section, x: Tensor, batch_norm: BatchNorm) -> Linearization | None:
     """A model that had a rule for every call: record them and nothing else. None if it has changed."""
-    inside = x.clone()  # so that the model may write into its input
-    recorder = Recorder(inside, flowing=batch_norm == "flowing", gate=None)
+    recorder = Recorder(flowing=batch_norm == "flowing", gate=None)
     try:
-        with recorder:
-            output = run(model, inside)
-        check_output(output, x, model)
-        return Linearization(recorder.tape(output), model, x, output, recorder.layers, None)
+        output = section.run(x, recorder, graph=False)
+        return Linearization(recorder.tape(), section, output, recorder.layers, None)
     except NoRule:
         recorder.roll_back()
         return None
 
 
 def _record_and_verify(
-    model: Any, x: Tensor, engine: Engine, batch_norm: BatchNorm, known: Verdict
+    section: Section, x: Tensor, engine: Engine, batch_norm: BatchNorm, known: Verdict
 ) -> Linearization:
     """Record the calls and autograd's graph in one run, so that either engine can serve."""
     gate = Gate()
-    leaf = x if x.requires_grad else x.detach().requires_grad_()
-    inside = leaf.clone()
     reason = {"auto": known.reason, "layerwise": None, "autograd": "asked for"}[engine]
-    recorder = Recorder(inside, flowing=batch_norm == "flowing", gate=gate, reason=reason)
-    with recorder, sdpa_kernel(SDPBackend.MATH):
-        output = run(model, inside)
-    check_output(output, x, model)
-    graph = Graph(leaf, output, gate)
+    recorder = Recorder(flowing=batch_norm == "flowing", gate=gate, reason=reason)
+    with sdpa_kernel(SDPBackend.MATH):
+        output = section.run(x, recorder, graph=True)
+    graph = Graph(section.first, section.last, gate)
     if not known.independent:
-        known.independent = check_independent(graph, output)
-    tape, reason = _tape(recorder, output)
+        known.independent = check_independent(graph, section.last)
+    tape, reason = _tape(recorder)
     if tape is not None:
-        reason = disagreement(tape, graph, output, x)
+        reason = disagreement(tape, graph, section.last, section.first)
     if engine != "autograd":
         known.layerwise, known.reason = reason is None, reason
     if reason is not None and engine == "layerwise":
@@ -171,12 +175,12 @@ def _record_and_verify(
             f"The layerwise engine cannot take this model: {reason}. Use engine='auto' or engine='autograd'."
         )
     products = graph if reason is not None or tape is None else tape
-    return Linearization(products, model, x, output, recorder.layers, reason)
+    return Linearization(products, section, output, recorder.layers, reason)
 
 
-def _tape(recorder: Recorder, output: Tensor) -> tuple[Tape | None, str | None]:
+def _tape(recorder: Recorder) -> tuple[Tape | None, str | None]:
     try:
-        return (None, recorder.reason) if recorder.reason else (recorder.tape(output), None)
+        return recorder.tape(), None
     except NoRule as no:
         return None, str(no)
 
