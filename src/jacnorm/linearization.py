@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ from .engines.tape import Tape
 from .errors import InputError, UnsupportedModelError
 from .estimators.gram import rows
 from .estimators.operator import Transposed, is_wide
+from .estimators.transforms import Affine, Map, Weighted
 from .verify import Verdict, check_independent, disagreement, verdict
 
 Engine = Literal["auto", "layerwise", "autograd"]
@@ -36,7 +38,7 @@ class Linearization:
 
     def __init__(
         self,
-        products: Tape | Graph,
+        products: Tape | Graph | Affine | Weighted,
         section: Section,
         output: Tensor,
         layers: list[WeightedLayer],
@@ -80,6 +82,37 @@ class Linearization:
     def dense(self) -> Tensor:
         """All of J, shape (B, n_out, n_in): one product for each output, or input if they are fewer."""
         return rows(self) if is_wide(self) else rows(Transposed(self)).mT
+
+    def affine(self, scale: float, shift: float) -> Linearization:
+        """scale·J + shift·I, for a model whose output has the shape of its input.
+
+        A denoiser D keeps plug-and-play iterations from diverging where ‖2J − I‖₂ ≤ 1 (D is then firmly
+        nonexpansive: Pesquet, Repetti, Terris & Wiaux, 2021): `J.affine(2, -1)`. The residual's is
+        `J.affine(-1, 1)`. Norms and penalties take it as they take J.
+
+        >>> J = linearize(torch.nn.ReLU(), torch.tensor([[1.0, -1.0]]))
+        >>> J.affine(2, -1).dense()
+        tensor([[[ 1.,  0.],
+                 [ 0., -1.]]])
+        """
+        return self._with(Affine(self, scale, shift))
+
+    def weighted(self, D: Tensor | tuple[Map, Map]) -> Linearization:
+        """J D: the Jacobian with respect to an input that D turns into x.
+
+        D is a tensor of factors that broadcasts to the input, such as the standard deviation of each pixel
+        (then changes count by how likely they are), or two functions, v ↦ D v and u ↦ Dᵀ u.
+
+        >>> J = linearize(torch.nn.Linear(2, 1, bias=False), torch.ones(1, 2))
+        >>> torch.equal(J.weighted(torch.tensor([3.0, 0.0])).dense(), J.dense() * torch.tensor([3.0, 0.0]))
+        True
+        """
+        return self._with(Weighted(self, D))
+
+    def _with(self, products: Affine | Weighted) -> Linearization:
+        other = copy.copy(self)
+        other._products = products
+        return other
 
     def __repr__(self) -> str:
         shapes = f"{tuple(self.input_shape)} -> {tuple(self.output_shape)}"
