@@ -1,8 +1,9 @@
 """Plug-and-play imaging: a denoiser D that an iteration may apply again and again.
 
-Douglas–Rachford's iteration reflects at D, z ↦ 2 D(z) − z, and converges where that never stretches: ‖2J − I‖₂ ≤ 1
-(D is then firmly nonexpansive; Pesquet, Repetti, Terris & Wiaux, 2021). Two small denoisers are trained on
-digits, one of them with a penalty on ‖2J − I‖₂. Both then fill in the missing half of the pixels.
+Douglas–Rachford's iteration reflects at D, z ↦ 2 D(z) − z, and converges if that never stretches:
+‖2J − I‖₂ ≤ 1 (D is then firmly nonexpansive; Pesquet, Repetti, Terris & Wiaux, 2021). Two small denoisers
+are trained on digits, one of them with a penalty on ‖2J − I‖₂. Both then fill in the missing half of the
+pixels.
 """
 
 import torch

@@ -86,8 +86,8 @@ class Linearization:
     def affine(self, scale: float, shift: float) -> Linearization:
         """scale·J + shift·I, for a model whose output has the shape of its input.
 
-        A denoiser D keeps plug-and-play iterations from diverging where ‖2J − I‖₂ ≤ 1 (D is then firmly
-        nonexpansive: Pesquet, Repetti, Terris & Wiaux, 2021): `J.affine(2, -1)`. The residual's is
+        2J − I is `J.affine(2, -1)`: a denoiser that has ‖2J − I‖₂ ≤ 1 everywhere is firmly nonexpansive,
+        and plug-and-play iterations with it converge (Pesquet, Repetti, Terris & Wiaux, 2021). I − J is
         `J.affine(-1, 1)`. Norms and penalties take it as they take J.
 
         >>> J = linearize(torch.nn.ReLU(), torch.tensor([[1.0, -1.0]]))
