@@ -49,7 +49,7 @@ class Section:
         """What the model goes on with in the place of x."""
         self.first = x if x.requires_grad or not self._graph else x.detach().requires_grad_()
         inside = self.first.clone()
-        self._ancestry = Ancestry(inside)
+        self._ancestry = Ancestry(inside) if self._hooked else None
         self._recorder.begin(inside)
         return inside
 
