@@ -17,8 +17,18 @@ from .errors import (
     NonFiniteError,
     UnsupportedModelError,
 )
-from .estimators import Estimate, frobenius_norm, singular_values, spectral_norm
+from .estimators import (
+    Estimate,
+    InducedNorm,
+    SingularVectors,
+    frobenius_norm,
+    induced_norm,
+    singular_values,
+    singular_vectors,
+    spectral_norm,
+)
 from .linearization import Linearization, linearize
+from .lipschitz import local_lipschitz
 from .penalties import (
     AnalyticPenalty,
     FrobeniusPenalty,
@@ -36,20 +46,25 @@ __all__ = [
     "CoupledSamplesError",
     "Estimate",
     "FrobeniusPenalty",
+    "InducedNorm",
     "InputError",
     "JacnormError",
     "Linearization",
     "ModelError",
     "NonFiniteError",
     "Penalty",
+    "SingularVectors",
     "SpectralBoundPenalty",
     "SpectralPenalty",
     "UnsupportedModelError",
     "WeightDecay",
     "__version__",
     "frobenius_norm",
+    "induced_norm",
     "linearize",
+    "local_lipschitz",
     "product_bound",
     "singular_values",
+    "singular_vectors",
     "spectral_norm",
 ]

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from .errors import InputError, JacnormError, ModelError, NonFiniteError
 
 
-def check_input(x: object) -> None:
+def check_input(x: object, at: str | None = None) -> None:
     if not isinstance(x, Tensor):
         raise InputError(f"x must be a tensor, found {type(x).__name__}.")
-    if not x.is_floating_point():
+    if not x.is_floating_point() and at is None:
         raise InputError(
             f"x has dtype {x.dtype}: a Jacobian needs real inputs. Convert images with x.float(); for "
-            "tokens, linearize the part of the model after the embedding."
+            "tokens, linearize what comes after the embedding: linearize(model, x, at='embedding')."
         )
     if x.dim() == 0 or x.numel() == 0:
         raise InputError(

@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from .checks import check_input, check_output, check_vector, run
+from .checks import check_input, check_vector
 from .engines.autograd import Graph
 from .engines.batchnorm import Gate, Statistics
 from .engines.recorder import Recorder
 from .engines.rules import NoRule
+from .engines.section import Section
 from .engines.tape import Tape
 from .errors import InputError, UnsupportedModelError
 from .estimators.gram import rows
 from .estimators.operator import Transposed, is_wide
+from .estimators.transforms import Affine, Map, Weighted
 from .verify import Verdict, check_independent, disagreement, verdict
 
 Engine = Literal["auto", "layerwise", "autograd"]
 BatchNorm = Literal["fixed", "flowing"]
-ASKED_FOR = "asked for"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `linearize` was asked for."""
+
+    model: Callable[[Tensor], Tensor]
+    x: Tensor
+    engine: Engine
+    batch_norm: BatchNorm
+    at: str | None
+    to: str | None
+    given: Sequence[Statistics | None] = ()  # batch norm statistics of a batch that x is part of
+
+    def recorder(self, gate: Gate | None, reason: str | None = None) -> Recorder:
+        return Recorder(flowing=self.batch_norm == "flowing", gate=gate, reason=reason, given=self.given)
 
 
 class Linearization:
@@ -30,24 +49,26 @@ class Linearization:
 
     Products are per sample and differentiable with respect to the model's parameters. `engine` says what
     computes them and `reason` why it is not the layerwise engine (None if it is). `layers` are the linear
-    and convolution layers that were called, as operators; `tape` is the recorded network, if there is one.
+    and convolution layers that were called, as operators; `tape` is the recorded network, if there is one
+    and J is its Jacobian. `input_shape` and `output_shape` are those of J.
     """
 
     def __init__(
         self,
-        products: Tape | Graph,
-        model: Callable[[Tensor], Tensor],
-        x: Tensor,
+        products: Tape | Graph | Affine | Weighted,
+        section: Section,
         output: Tensor,
         recorder: Recorder,
         reason: str | None,
+        request: Request,
     ):
         layers = recorder.layers
-        self.model, self.output, self.layers, self.reason = model, output, layers, reason
-        self.input_shape, self.output_shape = x.shape, output.shape
-        self.dtype, self.device = x.dtype, x.device
-        self._products = products
-        self._x, self._flowing, self._statistics = x, recorder.flowing, recorder.statistics
+        self.model, self.output, self.layers, self.reason = section.model, output, layers, reason
+        self.input_shape, self.output_shape = section.first.shape, section.last.shape
+        self.dtype, self.device = section.first.dtype, section.first.device
+        self._output_dtype = section.last.dtype
+        self._products, self._request, self._statistics = products, request, recorder.statistics
+        self._transforms: tuple[Callable[[Linearization], Linearization], ...] = ()
         self._versions = [layer.weight._version for layer in layers]
 
     @property
@@ -56,7 +77,7 @@ class Linearization:
 
     @property
     def engine(self) -> Literal["layerwise", "autograd"]:
-        return "autograd" if self.tape is None else "layerwise"
+        return "layerwise" if self.reason is None else "autograd"
 
     def jvp(self, v: Tensor) -> Tensor:
         """J v for v shaped like x: the paper's forward mode."""
@@ -68,7 +89,7 @@ class Linearization:
         """Jᵀ u for u shaped like the output: the paper's backward mode."""
         check_vector("u", u, self.output_shape, "the output")
         self._check_unchanged()
-        result = _outside_inference_mode(self._products.vjp, u.to(self.output.dtype))
+        result = _outside_inference_mode(self._products.vjp, u.to(self._output_dtype))
         return u.new_zeros(self.input_shape, dtype=self.dtype) if result is None else result
 
     def subset(self, positions: Tensor) -> Linearization:
@@ -77,9 +98,11 @@ class Linearization:
         Batch norm takes the statistics of the whole batch; dropout draws new masks.
         """
         self._check_unchanged()
-        x, statistics = self._x[positions.to(self.device)], self._statistics
-        engine: Engine = "autograd" if self.reason == ASKED_FOR else "auto"
-        return _linearize(self.model, x, engine, "flowing" if self._flowing else "fixed", statistics)
+        x = self._request.x[positions.to(self.device)]
+        J = _linearize(replace(self._request, x=x, given=self._statistics))
+        for transform in self._transforms:
+            J = transform(J)
+        return J
 
     def _check_unchanged(self) -> None:
         if any(n != layer.weight._version for n, layer in zip(self._versions, self.layers, strict=True)):
@@ -91,6 +114,39 @@ class Linearization:
     def dense(self) -> Tensor:
         """All of J, shape (B, n_out, n_in): one product for each output, or input if they are fewer."""
         return rows(self) if is_wide(self) else rows(Transposed(self)).mT
+
+    def affine(self, scale: float, shift: float) -> Linearization:
+        """scale·J + shift·I, for a model whose output has the shape of its input.
+
+        2J − I is `J.affine(2, -1)`: a denoiser that has ‖2J − I‖₂ ≤ 1 everywhere is firmly nonexpansive,
+        and plug-and-play iterations with it converge (Pesquet, Repetti, Terris & Wiaux, 2021). I − J is
+        `J.affine(-1, 1)`. Norms and penalties take it as they take J.
+
+        >>> J = linearize(torch.nn.ReLU(), torch.tensor([[1.0, -1.0]]))
+        >>> J.affine(2, -1).dense()
+        tensor([[[ 1.,  0.],
+                 [ 0., -1.]]])
+        """
+        return self._with(Affine(self, scale, shift), lambda J: J.affine(scale, shift))
+
+    def weighted(self, D: Tensor | tuple[Map, Map]) -> Linearization:
+        """J D: the Jacobian with respect to an input that D turns into x.
+
+        D is a tensor of factors that broadcasts to the input, such as the standard deviation of each pixel
+        (then changes count by how likely they are), or two functions, v ↦ D v and u ↦ Dᵀ u.
+
+        >>> J = linearize(torch.nn.Linear(2, 1, bias=False), torch.ones(1, 2))
+        >>> torch.equal(J.weighted(torch.tensor([3.0, 0.0])).dense(), J.dense() * torch.tensor([3.0, 0.0]))
+        True
+        """
+        return self._with(Weighted(self, D), lambda J: J.weighted(D))
+
+    def _with(
+        self, products: Affine | Weighted, transform: Callable[[Linearization], Linearization]
+    ) -> Linearization:
+        other = copy.copy(self)
+        other._products, other._transforms = products, (*self._transforms, transform)
+        return other
 
     def __repr__(self) -> str:
         shapes = f"{tuple(self.input_shape)} -> {tuple(self.output_shape)}"
@@ -104,6 +160,8 @@ def linearize(
     *,
     engine: Engine = "auto",
     batch_norm: BatchNorm = "fixed",
+    at: str | None = None,
+    to: str | None = None,
 ) -> Linearization:
     """Run `model` once on the batch `x` and return its Jacobian at each sample.
 
@@ -115,6 +173,10 @@ def linearize(
         In training mode the batch's statistics are held fixed, as the paper has it. "flowing" lets the
         penalty's gradient pass through the variance, so that it does not depend on the scale of the
         weights before the norm.
+    at, to
+        Names of submodules, as in `model.named_modules()`: the Jacobian of the output of `to` with respect
+        to the output of `at`, instead of the model's output and x. What passes around `at` does not count.
+        With an embedding as `at`, x may be tokens.
 
     >>> from torch import nn
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
@@ -123,77 +185,60 @@ def linearize(
     Linearization((2, 4) -> (2, 3), engine='layerwise')
     >>> J.jvp(torch.ones(2, 4)).shape, J.vjp(torch.ones(2, 3)).shape, J.dense().shape
     (torch.Size([2, 3]), torch.Size([2, 4]), torch.Size([2, 3, 4]))
+    >>> linearize(model, torch.randn(2, 4), at="0", to="2")
+    Linearization((2, 8) -> (2, 3), engine='layerwise')
     """
-    check_input(x)
+    check_input(x, at)
     if engine not in ("auto", "layerwise", "autograd"):
         raise InputError(f"engine={engine!r}: choose 'auto', 'layerwise' or 'autograd'.")
     if batch_norm not in ("fixed", "flowing"):
         raise InputError(f"batch_norm={batch_norm!r}: choose 'fixed' or 'flowing'.")
-    return _linearize(model, x, engine, batch_norm)
+    return _linearize(Request(model, x, engine, batch_norm, at, to))
 
 
 # ---- Running the model ------------------------------------------------------------------------------
 
 
-def _linearize(
-    model: Callable[[Tensor], Tensor],
-    x: Tensor,
-    engine: Engine,
-    batch_norm: BatchNorm,
-    given: Sequence[Statistics | None] = (),
-) -> Linearization:
-    known = verdict(model, x)
+def _linearize(request: Request) -> Linearization:
+    known = verdict(request.model, request.x, request.at, request.to)
     wants_gradients = torch.is_grad_enabled()
     with torch.inference_mode(False), torch.enable_grad():
-        x = x.clone() if x.is_inference() else x
+        if request.x.is_inference():
+            request = replace(request, x=request.x.clone())
         J = None
-        if engine != "autograd" and known.layerwise and (known.independent or len(x) == 1):
-            J = _record(model, x, batch_norm, given)
+        alone = len(request.x) == 1
+        if request.engine != "autograd" and known.layerwise and (known.independent or alone):
+            J = _record(request)
         if J is None:
-            J = _record_and_verify(model, x, engine, batch_norm, known, given)
+            J = _record_and_verify(request, known)
     J.output = J.output if wants_gradients else J.output.detach()
     return J
 
 
-def _record(
-    model: Any, x: Tensor, batch_norm: BatchNorm, given: Sequence[Statistics | None]
-) -> Linearization | None:
+def _record(request: Request) -> Linearization | None:
     """A model that had a rule for every call: record them and nothing else. None if it has changed."""
-    inside = x.clone()  # so that the model may write into its input
-    recorder = Recorder(inside, flowing=batch_norm == "flowing", gate=None, given=given)
+    section, recorder = Section(request.model, request.at, request.to), request.recorder(gate=None)
     try:
-        with recorder:
-            output = run(model, inside)
-        check_output(output, x, model)
-        return Linearization(recorder.tape(output), model, x, output, recorder, None)
+        output = section.run(request.x, recorder, graph=False)
+        return Linearization(recorder.tape(), section, output, recorder, None, request)
     except NoRule:
         recorder.roll_back()
         return None
 
 
-def _record_and_verify(
-    model: Any,
-    x: Tensor,
-    engine: Engine,
-    batch_norm: BatchNorm,
-    known: Verdict,
-    given: Sequence[Statistics | None],
-) -> Linearization:
+def _record_and_verify(request: Request, known: Verdict) -> Linearization:
     """Record the calls and autograd's graph in one run, so that either engine can serve."""
-    gate = Gate()
-    leaf = x if x.requires_grad else x.detach().requires_grad_()
-    inside = leaf.clone()
-    reason = {"auto": known.reason, "layerwise": None, "autograd": ASKED_FOR}[engine]
-    recorder = Recorder(inside, flowing=batch_norm == "flowing", gate=gate, reason=reason, given=given)
-    with recorder, sdpa_kernel(SDPBackend.MATH):
-        output = run(model, inside)
-    check_output(output, x, model)
-    graph = Graph(leaf, output, gate)
+    gate, engine = Gate(), request.engine
+    reason = {"auto": known.reason, "layerwise": None, "autograd": "asked for"}[engine]
+    section, recorder = Section(request.model, request.at, request.to), request.recorder(gate, reason)
+    with sdpa_kernel(SDPBackend.MATH):
+        output = section.run(request.x, recorder, graph=True)
+    graph = Graph(section.first, section.last, gate)
     if not known.independent:
-        known.independent = check_independent(graph, output)
-    tape, reason = _tape(recorder, output)
+        known.independent = check_independent(graph, section.last)
+    tape, reason = _tape(recorder)
     if tape is not None:
-        reason = disagreement(tape, graph, output, x)
+        reason = disagreement(tape, graph, section.last, section.first)
     if engine != "autograd":
         known.layerwise, known.reason = reason is None, reason
     if reason is not None and engine == "layerwise":
@@ -201,12 +246,12 @@ def _record_and_verify(
             f"The layerwise engine cannot take this model: {reason}. Use engine='auto' or engine='autograd'."
         )
     products = graph if reason is not None or tape is None else tape
-    return Linearization(products, model, x, output, recorder, reason)
+    return Linearization(products, section, output, recorder, reason, request)
 
 
-def _tape(recorder: Recorder, output: Tensor) -> tuple[Tape | None, str | None]:
+def _tape(recorder: Recorder) -> tuple[Tape | None, str | None]:
     try:
-        return (None, recorder.reason) if recorder.reason else (recorder.tape(output), None)
+        return recorder.tape(), None
     except NoRule as no:
         return None, str(no)
 

@@ -25,11 +25,11 @@ class Verdict:
 _verdicts: weakref.WeakKeyDictionary[Any, dict[Any, Verdict]] = weakref.WeakKeyDictionary()
 
 
-def verdict(model: Any, x: Tensor) -> Verdict:
-    """What earlier runs of this model have shown, in this mode and on inputs of this shape."""
+def verdict(model: Any, x: Tensor, *section: str | None) -> Verdict:
+    """What earlier runs of this section of the model have shown, in this mode, on inputs of this shape."""
     # A bound method is a new object each time it is looked up; its instance is not.
     owner, what = getattr(model, "__self__", model), getattr(model, "__func__", None)
-    key = (what, getattr(owner, "training", None), x.shape[1:], x.dtype)
+    key = (what, getattr(owner, "training", None), x.shape[1:], x.dtype, *section)
     try:
         return _verdicts.setdefault(owner, {}).setdefault(key, Verdict())
     except TypeError:  # cannot be hashed or weakly referenced: looked at each time

@@ -81,7 +81,7 @@ def test_evaluate(run, here):
 
 def test_measure_a_run(run, tmp_path, here):
     picture = tmp_path / "s.png"
-    out = here("measure", run, "--picture", picture)
+    out = here("measure", run, "--picture", picture, "--vectors", 2)
     assert "most sensitive" in out
     assert "classified correctly" in out
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -197,6 +197,8 @@ def test_a_pickle_is_not_executed(tmp_path):
         (["measure", "--net", "mlp", "--data", "digits", "--weights", "none.pt"], "no such file"),
         (["measure", "--net", "mlp", "--data", "digits", "--images", "0"], "--images 0"),
         (["measure", "--net", "mlp", "--data", "digits", "--picture", "x.doc"], "x.doc"),
+        (["measure", "--net", "mlp", "--data", "digits", "--vectors", "2"], "--vectors goes with --picture"),
+        (["measure", "--net", "mlp", "--picture", "x.png", "--vectors", "0"], "--vectors 0"),
     ],
 )
 def test_mistakes_are_told_in_one_line(args, message, tmp_path, monkeypatch, capsys):

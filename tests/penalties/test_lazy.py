@@ -76,6 +76,15 @@ def test_a_subset_has_the_same_jacobians(engine, batch_norm, training):
     torch.testing.assert_close(list(model.buffers()), moved, rtol=0, atol=0)  # not touched a second time
 
 
+def test_a_subset_between_hidden_layers_and_of_a_transformed_jacobian():
+    model, some = net(), torch.tensor([1, 3])
+    J = jn.linearize(model, X, at="2", to="5").weighted(torch.full((4, 4), 3.0)).weighted(torch.tensor(0.5))
+    torch.testing.assert_close(J.subset(some).dense(), J.dense()[some], rtol=1e-9, atol=1e-12)
+    square = nn.Sequential(nn.BatchNorm2d(1), nn.Conv2d(1, 1, 3, padding=1), nn.ReLU()).double()
+    J = jn.linearize(square, X).affine(2, -1)
+    torch.testing.assert_close(J.subset(some).dense(), J.dense()[some], rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("batch_norm", ["fixed", "flowing"])
 def test_all_parts_of_a_batch_make_up_its_gradient(batch_norm):
     model = net()

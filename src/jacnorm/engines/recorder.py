@@ -44,7 +44,7 @@ class WeightedLayer:
 
 
 class Recorder(TorchFunctionMode):
-    """Follows every tensor that depends on x.
+    """Follows every tensor that depends on the one given to `begin`, until the one given to `end`.
 
     Without a gate, the first call that has no rule ends the run with `NoRule`; `roll_back` then undoes what
     the run has changed. With a gate, the run goes on, `reason` keeps why, and autograd's graph serves
@@ -53,7 +53,6 @@ class Recorder(TorchFunctionMode):
 
     def __init__(
         self,
-        x: Tensor,
         *,
         flowing: bool,
         gate: Gate | None,
@@ -70,19 +69,32 @@ class Recorder(TorchFunctionMode):
         self.flowing, self._gate = flowing, gate
         self._slots: dict[int, tuple[weakref.ref[Tensor], int, Slot]] = {}
         self._dtypes: list[torch.dtype] = []  # of each slot
-        self._source = self._register(x)
-        self._ancestry = Ancestry(x)
+        self._source: Slot | None = None
+        self._target: Slot | None = None
+        self._ancestry: Ancestry | None = None
         self._borrowed: list[Borrowed] = []
         self._undo: list[tuple[Tensor, Tensor]] = []
         self._rng = torch.random.get_rng_state() if gate is None else None
 
-    def tape(self, output: Tensor) -> Tape:
-        target = self._slot(output)
-        if target is None:
+    def begin(self, x: Tensor) -> None:
+        self._ancestry, self._source = Ancestry(x), self._register(x)
+
+    def end(self, y: Tensor) -> None:
+        """What is called after y cannot change its derivative, and is not followed."""
+        try:
+            self._target = self._slot(y)
+        except NoRule as no:
+            self._give_up(str(no))
+        self._slots, self._ancestry = {}, None
+
+    def tape(self) -> Tape:
+        if self.reason is not None:
+            raise NoRule(self.reason)
+        if self._source is None or self._target is None:
             raise NoRule("the output is not made of recorded calls on the input")
         if any(activation.spoilt for activation in self._borrowed):
             raise NoRule("an activation was changed in place after it was used")
-        return Tape(self._steps, self._source, target)
+        return Tape(self._steps, self._source, self._target)
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -166,10 +178,10 @@ class Recorder(TorchFunctionMode):
         slot = self._slot(args[0])
         if self._gate is None:
             self._undo += [(t, t.clone()) for t in args[1:3] if isinstance(t, Tensor)]
-        given = None if slot is None else next(self._given, None)
+        given = next(self._given, None)
         y, scale, statistics = batch_norm(*args, **kwargs, flowing=self.flowing, gate=self._gate, given=given)
+        self.statistics.append(statistics)
         if slot is not None:
-            self.statistics.append(statistics)
             self._step("batch_norm", (slot,), y, scale, scale)
         return y
 
@@ -184,14 +196,18 @@ class Recorder(TorchFunctionMode):
         """A call on parameters and constants, or on what depends on x by a way that was not seen."""
         if self._second_run and args and _is_counter(args[0]) and canonical_name(func, args)[1]:
             return args[0]  # batch norm counts the batches, and this one was counted
+        if func is F.batch_norm or func is torch.batch_norm:
+            return self._batch_norm(func, *one_way(args, kwargs))
         if self._gate is None:
             if args and isinstance(args[0], Tensor) and canonical_name(func, args)[1]:
                 self._undo.append((args[0], args[0].clone()))
-        elif func is F.batch_norm or func is torch.batch_norm:
-            return self._batch_norm(func, args, kwargs)
-        elif self.reason is None and any(self._ancestry.has(t) for t in _tensors((args, kwargs))):
+        elif self.reason is None and self._descends(args, kwargs):
             raise NoRule("something depends on the input by a way that was not recorded")
         return func(*args, **kwargs)
+
+    def _descends(self, *values: Any) -> bool:
+        ancestry = self._ancestry
+        return ancestry is not None and any(ancestry.has(t) for t in _tensors(values))
 
     # Book-keeping. --------------------------------------------------------------------------------
 

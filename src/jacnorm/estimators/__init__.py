@@ -6,21 +6,27 @@ Nothing here knows networks, and nothing here is differentiated.
 from .estimate import Estimate
 from .gram import gram
 from .hutchinson import hutchinson
+from .induced import InducedNorm, induced_norm
 from .lanczos import lanczos
 from .measure import frobenius_norm, singular_values, spectral_norm
 from .operator import Matrix, Operator, Transposed
 from .power import power_iteration
+from .vectors import SingularVectors, singular_vectors
 
 __all__ = [
     "Estimate",
+    "InducedNorm",
     "Matrix",
     "Operator",
+    "SingularVectors",
     "Transposed",
     "frobenius_norm",
     "gram",
     "hutchinson",
+    "induced_norm",
     "lanczos",
     "power_iteration",
     "singular_values",
+    "singular_vectors",
     "spectral_norm",
 ]

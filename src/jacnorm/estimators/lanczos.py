@@ -45,8 +45,9 @@ def lanczos(J: Operator | Tensor, *, tol: float = 1e-3, max_iterations: int = 10
     return from_left(J, divided(ritz.u, norms(ritz.u)).view(J.output_shape), tol, ritz.iterations)
 
 
-def deflated_values(J: Operator, k: int, tol: float, max_iterations: int) -> Tensor:
-    """The k largest singular values, (B, k): find one, take it out, start anew.
+def deflated(J: Operator, k: int, tol: float, max_iterations: int) -> tuple[Tensor, Tensor]:
+    """The k largest singular values, (B, k), and their left vectors, (B, k, *output): find one, take it
+    out, start anew.
 
     A Krylov space holds one vector for each distinct singular value, so that only this finds those that
     occur more than once.
@@ -58,14 +59,16 @@ def deflated_values(J: Operator, k: int, tol: float, max_iterations: int) -> Ten
         ritz = _iterate(rest, rest.project(start(J.output_shape, J, seed=i)), tol, max_iterations)
         if not ritz.converged(tol * 2).all():
             warnings.warn(
-                f"singular_values: number {i + 1} has not converged to {tol:g} in {ritz.iterations} rounds; "
+                f"singular value number {i + 1} has not converged to {tol:g} in {ritz.iterations} rounds; "
                 "try a larger max_iterations or tol",
                 stacklevel=3,
             )
         u = rest.project(ritz.u.view(J.output_shape))
         found.append(divided(u, norms(u)))
         values.append(norms(J.vjp(found[-1])))
-    return torch.stack(values, 1).sort(descending=True).values
+    sorted_values, by_size = torch.stack(values, 1).sort(descending=True)
+    U = torch.stack(found, 1)
+    return sorted_values, U.gather(1, by_size.view(*by_size.shape, *[1] * (U.dim() - 2)).expand_as(U))
 
 
 class _Deflated:

@@ -8,7 +8,7 @@ from torch import Tensor
 from ..checks import check_count, check_positive
 from .estimate import Estimate
 from .gram import gram, rows
-from .lanczos import deflated_values, lanczos
+from .lanczos import deflated, lanczos
 from .operator import Operator, Transposed, as_operator, basis, is_wide, norms, size
 
 # With this many outputs (or inputs) or fewer, all rows of J cost no more than an iteration that has to
@@ -52,7 +52,7 @@ def singular_values(
         dense = rows(J)
         dense = dense.float() if dense.dtype in (torch.float16, torch.bfloat16) else dense
         return torch.linalg.svdvals(dense)[:, :k]
-    return deflated_values(J, k, tol, max_iterations)
+    return deflated(J, k, tol, max_iterations)[0]
 
 
 @torch.no_grad()

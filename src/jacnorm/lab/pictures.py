@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from .. import SingularVectors
 from .errors import UsageError
 from .sensitivity import Sensitivity
 
@@ -25,25 +26,41 @@ STYLES: tuple[dict[str, Any], ...] = (
 
 
 def sensitivity_picture(
-    path: Path, s: Sensitivity, images: Tensor, labels: Tensor, classes: tuple[str, ...], units: str
+    path: Path,
+    s: Sensitivity,
+    shown: Tensor,
+    vectors: SingularVectors,
+    images: Tensor,
+    labels: Tensor,
+    classes: tuple[str, ...],
+    units: str,
 ) -> None:
-    """A histogram of σ, and the most sensitive images with the direction each is most sensitive to."""
-    shown = s.most_sensitive(6)
-    figure = Figure(figsize=(11, 3.1), layout="constrained")
-    halves: Any = figure.subfigures(1, 2, width_ratios=(1, 1.5))
+    """A histogram of σ, and some images with the directions each is most sensitive to."""
+    k = vectors.S.shape[1]
+    figure = Figure(figsize=(11, 1.9 + 1.4 * k), layout="constrained")
+    halves: Any = figure.subfigures(1, 2, width_ratios=(1, 1.6))
     left, right = halves
-    _histogram(left.subplots(), s.sigma.numpy(), units)
-    right.suptitle("Most sensitive images, and the change each output sees most", fontsize=10)
-    grid = right.subplots(2, len(shown))
-    for column, i in zip(grid.T, shown.tolist(), strict=True):
-        column[0].set_title(f"σ = {s.sigma[i]:.2f}\n{_names(i, s, labels, classes)}", fontsize=8)
+    axes = left.subplots()
+    axes.set_box_aspect(None if k == 1 else 1.1)  # beside many pictures it would be a tower
+    _histogram(axes, s.sigma.numpy(), units)
+    right.suptitle(
+        "Most sensitive images, and the changes (blue: brighter, red: darker) that\n"
+        "move their outputs most, with the class that gains (↑) and the one that loses (↓)",
+        fontsize=10,
+    )
+    grid = right.subplots(1 + k, len(shown), squeeze=False)
+    for axes in grid.flat:
+        axes.set_xticks([])
+        axes.set_yticks([])
+    for n, (column, i) in enumerate(zip(grid.T, shown.tolist(), strict=True)):
+        column[0].set_title(_names(i, s, labels, classes), fontsize=8)
         column[0].imshow(_picture(images[i]), cmap="gray", vmin=0, vmax=1)
-        direction = s.directions[i].sum(0).numpy()
-        bound = float(np.abs(direction).max()) or 1.0
-        column[1].imshow(direction, cmap="RdBu", vmin=-bound, vmax=bound)
-        for axes in column:
-            axes.set_xticks([])
-            axes.set_yticks([])
+        for j, axes in enumerate(column[1:]):
+            _direction(axes, vectors.V[n, j].sum(0).numpy())
+            u = vectors.U[n, j].flatten()
+            size = rf"$\sigma_{{{j + 1}}}$ = {vectors.S[n, j]:#.3g}"
+            moved = f"{classes[int(u.argmax())]} ↑  {classes[int(u.argmin())]} ↓"
+            axes.set_xlabel(f"{size}\n{moved}", fontsize=7, labelpad=2)
     save_figure(figure, path)
 
 
@@ -73,15 +90,20 @@ def _histogram(axes: Any, sigma: Any, units: str) -> None:
     axes.hist(sigma, bins=40, color="0.55", edgecolor="white", linewidth=0.4)
     median = float(np.median(sigma))
     axes.axvline(median, color="black", linestyle="--", linewidth=1.2)
-    axes.set_title(f"median {median:.2f} (dashed), largest {sigma.max():.2f}", fontsize=10)
+    axes.set_title(f"median {median:#.3g} (dashed), largest {sigma.max():#.3g}", fontsize=10)
     axes.set_xlabel(f"σ = ‖J(x)‖₂, with respect to {units}")
     axes.set_ylabel("images")
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def _direction(axes: Any, v: Any) -> None:
+    bound = float(np.abs(v).max()) or 1.0
+    axes.imshow(v, cmap="RdBu", vmin=-bound, vmax=bound)
+
+
 def _names(i: int, s: Sensitivity, labels: Tensor, classes: tuple[str, ...]) -> str:
     label, predicted = classes[int(labels[i])], classes[int(s.predicted[i])]
-    return label if label == predicted else f"{label}, taken for {predicted}"
+    return label if label == predicted else f"{label},\ntaken for {predicted}"
 
 
 def _picture(image: Tensor) -> Any:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from .. import linearize, spectral_norm
+from .. import SingularVectors, linearize, singular_vectors, spectral_norm
 
 CHUNK = 500
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
@@ -23,7 +23,6 @@ class Sensitivity:
     residual: Tensor  # (N,)
     converged: Tensor  # (N,)
     predicted: Tensor  # (N,)
-    directions: Tensor  # (N, C, H, W): the change of the input that the output sees most
 
     def most_sensitive(self, count: int) -> Tensor:
         return self.sigma.argsort(descending=True)[:count]
@@ -39,9 +38,16 @@ def measure(model: nn.Module, x: Tensor, *, tol: float = 1e-3, quiet: bool = Fal
             J = linearize(model, chunk)
             e = spectral_norm(J, tol=tol)
             predicted = J.output.flatten(1).argmax(1)
-            parts.append((e.sigma, e.residual, e.converged, predicted, e.v))
+            parts.append((e.sigma, e.residual, e.converged, predicted))
             bar.update(len(chunk))
     return Sensitivity(*(torch.cat(part).cpu() for part in zip(*parts, strict=True)))
+
+
+@torch.no_grad()
+def directions(model: nn.Module, x: Tensor, k: int) -> SingularVectors:
+    """The k changes of each of these few inputs that the output sees most."""
+    found = singular_vectors(linearize(model.eval(), x), k)
+    return SingularVectors(*(part.cpu() for part in found))
 
 
 def summary(s: Sensitivity, labels: Tensor, classes: tuple[str, ...], top: int) -> dict[str, Any]:

@@ -28,9 +28,9 @@ class SpectralPenalty(Penalty):
     iteration.
 
     With `index`, u is what J v was when these samples last came by. Power iteration so goes on from epoch to
-    epoch while the network settles, and the estimate sharpens. Without `index`, u is the output itself, less
-    its mean: the direction in which the network tells this sample from others. One penalty serves one
-    network, since the vectors belong to it.
+    epoch while the network settles, and the estimate sharpens. Without `index`, u is the row of scores that
+    the network gives, less its mean: the direction in which it tells this sample from others. (Where the
+    output is no row of scores, u is random.) One penalty serves one network, since the vectors belong to it.
 
     start
         "random" begins at a random v instead, with u = J v and σ = ‖Jᵀu‖, to the paper's letter.
@@ -70,7 +70,7 @@ class SpectralPenalty(Penalty):
             u = self._first(J) if rows is None else self._stored(J, rows)
             for _ in range(self.iterations - 1):
                 u = normalized(J.jvp(normalized(J.vjp(u))))
-        if J.tape is None or (rows is None and self.start == "random"):
+        if J.engine == "autograd" or (rows is None and self.start == "random"):
             sigma = self._backward_form(J, u, rows)
         else:
             sigma = self._forward_form(J, u, rows)
@@ -84,11 +84,13 @@ class SpectralPenalty(Penalty):
     def _first(self, J: Linearization) -> Tensor:
         if self.start == "random":
             return normalized(J.jvp(normalized(self.random(J.input_shape, J.output))))
-        output = flat(J.output.detach())
-        if output.shape[1] > 1:
-            output = output - output.mean(1, keepdim=True)
-        stir = normalized(self.random(output.shape, output))
-        return normalized(normalized(output) + STIR * stir).view(J.output_shape)
+        u = normalized(self.random(J.output_shape, J.output))
+        if J.output.shape != J.output_shape or J.output.dim() != 2:
+            return u
+        scores = J.output.detach()
+        if scores.shape[1] > 1:
+            scores = scores - scores.mean(1, keepdim=True)
+        return normalized(normalized(scores) + STIR * u)
 
     def _stored(self, J: Linearization, rows: Tensor) -> Tensor:
         u = self.u[rows]

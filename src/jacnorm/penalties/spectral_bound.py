@@ -105,7 +105,8 @@ def product_bound(J: Linearization, *, tol: float = 1e-3) -> Tensor:
     where branches meet the bounds add up, so that it holds for any piecewise linear network.
     """
     if J.tape is None:
-        raise UnsupportedModelError(f"The product bound needs the layerwise engine: {J.reason}.")
+        why = J.reason or "this is a transform of J, not the Jacobian of the network itself"
+        raise UnsupportedModelError(f"The product bound needs the layerwise engine: {why}.")
     first = torch.zeros(J.input_shape, dtype=J.dtype, device=J.device)
     values = {J.tape.source: first}
     bounds = {J.tape.source: torch.ones(len(first), dtype=J.dtype, device=J.device)}

@@ -68,7 +68,7 @@ def _quality(name: str, training: Found | None) -> list[str]:
 
 def _memory(name: str, nets: Found) -> str:
     memory = next(iter(nets.values()))["memory"]
-    return f"{memory[name] / memory['plain']:.2f}" if name in memory else ""
+    return f"{memory[name] / memory['plain']:.1f}" if name in memory else ""
 
 
 def _training(training: Found) -> str:

@@ -17,9 +17,10 @@ from ..environment import environment
 from ..errors import UsageError
 from ..nets import Normalized, build
 from ..run_files import check_finished, load_run, read_config
-from ..sensitivity import measure, summary
+from ..sensitivity import directions, measure, summary
 from .common import add_command, add_machine_options, need, table, use_machine
 
+PICTURED = 6  # images
 UNITS = {"normalized": "the normalized input", "pixels": "pixels in [0, 1]"}
 
 
@@ -48,6 +49,12 @@ def add(commands: Any) -> None:
     parser.add_argument("--images", type=int, metavar="N", help="only the first N images")
     parser.add_argument("--top", type=int, default=10, help="how many of the most sensitive images to list")
     parser.add_argument("--picture", type=Path, help="write a picture, .png or .svg")
+    parser.add_argument(
+        "--vectors",
+        type=int,
+        metavar="K",
+        help="in the picture, the K directions that each image is most sensitive to (default: 1)",
+    )
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
     add_machine_options(parser)
     parser.set_defaults(run=run)
@@ -57,7 +64,9 @@ def run(args: argparse.Namespace) -> None:
     device = use_machine(args)
     if args.picture:
         need("matplotlib", "--picture")
-    for name in ("images", "top"):
+    elif args.vectors is not None:
+        raise UsageError("--vectors goes with --picture: where shall they be drawn?")
+    for name in ("images", "top", "vectors"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             raise UsageError(f"--{name} {getattr(args, name)}: it must be 1 or more")
     data, model = _data_and_model(args)
@@ -72,7 +81,11 @@ def run(args: argparse.Namespace) -> None:
     if args.picture:
         from ..pictures import sensitivity_picture  # here, so that the others do not wait for matplotlib
 
-        sensitivity_picture(args.picture, found, images, labels, data.classes, UNITS[args.units])
+        shown = found.most_sensitive(PICTURED)
+        vectors = directions(body, x[shown.to(device)], args.vectors or 1)
+        sensitivity_picture(
+            args.picture, found, shown, vectors, images, labels, data.classes, UNITS[args.units]
+        )
     if args.json:
         print(json.dumps(numbers | {"environment": environment(device)}))
     else:

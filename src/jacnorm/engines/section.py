@@ -1,0 +1,119 @@
+"""The part of a model whose Jacobian is taken: all of it, or what lies between two of its submodules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from difflib import get_close_matches
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..checks import check_output, run
+from ..errors import InputError
+from .ancestry import Ancestry
+from .recorder import Recorder
+
+
+class Section:
+    """From x, or the output of the submodule `at`, to the model's output, or that of the submodule `to`.
+
+    After `run`, `first` and `last` are these two tensors; with `graph` they are linked by autograd's.
+    """
+
+    first: Tensor
+    last: Tensor
+
+    def __init__(self, model: Any, at: str | None, to: str | None):
+        self.model, self.at, self.to = model, at, to
+        self._hooked = [(_submodule(model, name), name) for name in (at, to) if name is not None]
+
+    def run(self, x: Tensor, recorder: Recorder, *, graph: bool) -> Tensor:
+        """model(x), recorded between the two ends."""
+        self._recorder, self._graph = recorder, graph
+        self._seen: set[str] = set()
+        self._ancestry: Ancestry | None = None
+        # A copy, so that the model may write into it.
+        inside = self._begin(x) if self.at is None else x.clone()
+        with recorder, ExitStack() as hooks:
+            for submodule, name in self._hooked:
+                hooks.enter_context(submodule.register_forward_hook(self._hook(name, len(x))))
+            output = run(self.model, inside)
+        check_output(output, x, self.model)
+        if self.to is None:
+            self._end(output)
+        self._check_ends()
+        return output
+
+    def _begin(self, x: Tensor) -> Tensor:
+        """What the model goes on with in the place of x."""
+        self.first = x if x.requires_grad or not self._graph else x.detach().requires_grad_()
+        inside = self.first.clone()
+        self._ancestry = Ancestry(inside) if self._hooked else None
+        self._recorder.begin(inside)
+        return inside
+
+    def _end(self, y: Tensor) -> None:
+        self.last = y
+        self._recorder.end(y)
+
+    def _hook(self, name: str, batch: int) -> Callable[..., Tensor | None]:
+        def hook(module: nn.Module, args: Any, output: Any) -> Tensor | None:
+            _check_hidden(name, output, batch)
+            if name in self._seen:
+                raise InputError(
+                    f"The submodule {name!r} runs more than once in model(x), so that its output is not one "
+                    "tensor. Name another one, or give each use a module of its own."
+                )
+            # Copies: a layer may hand on its own input, and the model may write into what it got.
+            if name == self.at:
+                output = self._begin(output.clone())
+            if name == self.to:
+                self._end(output.clone())
+            self._seen.add(name)
+            return output if name == self.at else None
+
+        return hook
+
+    def _check_ends(self) -> None:
+        for _, name in self._hooked:
+            if name not in self._seen:
+                raise InputError(f"The model did not run its submodule {name!r} on this input.")
+        if self._hooked and self._graph and not (self._ancestry and self._ancestry.has(self.last)):
+            last = "The model's output" if self.to is None else f"The output of {self.to!r}"
+            first = "x" if self.at is None else f"the output of {self.at!r}"
+            raise InputError(
+                f"{last} does not depend on {first}: is it computed before it, or on another branch?"
+            )
+
+
+def _submodule(model: Any, name: str) -> nn.Module:
+    if not isinstance(model, nn.Module):
+        raise InputError(
+            f"Submodules have names in an nn.Module, found {type(model).__name__}: leave out at= and to=, "
+            "or pass the module."
+        )
+    named = {known: module for known, module in model.named_modules() if known}
+    if name not in named:
+        close = get_close_matches(str(name), named, n=3, cutoff=0.5) or list(named)[:8]
+        raise InputError(
+            f"The model has no submodule {name!r}. Did you mean {' or '.join(map(repr, close))}? "
+            "model.named_modules() lists them all."
+            if close
+            else f"The model has no submodules, so none called {name!r}."
+        )
+    return named[name]
+
+
+def _check_hidden(name: str, y: object, batch: int) -> None:
+    if not isinstance(y, Tensor) or not y.is_floating_point():
+        kind = y.dtype if isinstance(y, Tensor) else type(y).__name__
+        raise InputError(
+            f"The submodule {name!r} returned {kind}; a Jacobian needs a single tensor of real numbers. "
+            "Name a submodule inside it, or one that comes after."
+        )
+    if y.dim() == 0 or len(y) != batch:
+        raise InputError(
+            f"The output of the submodule {name!r} has shape {tuple(y.shape)} for a batch of {batch}: its "
+            "first axis must be the batch."
+        )

@@ -1,0 +1,64 @@
+"""The largest singular values with their vectors: pictures of what a network is sensitive to."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..checks import check_count, check_positive
+from .gram import rows
+from .lanczos import deflated
+from .measure import SMALL
+from .operator import Operator, Transposed, as_operator, divided, flat, is_wide, norms, size
+
+
+class SingularVectors(NamedTuple):
+    """Of each sample, largest first: J V[:, i] = S[:, i] U[:, i]."""
+
+    U: Tensor  # (B, k, *output)
+    S: Tensor  # (B, k)
+    V: Tensor  # (B, k, *input)
+
+
+@torch.no_grad()
+def singular_vectors(
+    J: Operator | Tensor, k: int = 5, *, tol: float = 1e-6, max_iterations: int = 300
+) -> SingularVectors:
+    """The k largest singular values of each sample and their unit vectors (fewer if J has fewer).
+
+    V are the changes of the input that the output sees most, in the input's shape. A pair has no sign of its
+    own: it is chosen so that the largest entry of u is positive, the output that a step along v moves most.
+
+    >>> U, S, V = singular_vectors(torch.diag(torch.tensor([3.0, 1.0, 2.0])), k=2)
+    >>> S, V
+    (tensor([[3., 2.]]), tensor([[[1., 0., 0.],
+                                  [0., 0., 1.]]]))
+    """
+    check_count("k", k)
+    check_positive("tol", tol)
+    check_count("max_iterations", max_iterations)
+    J = as_operator(J)
+    if is_wide(J):
+        U, S, V = _triples(J, k, tol, max_iterations)
+    else:
+        V, S, U = _triples(Transposed(J), k, tol, max_iterations)
+    sign = torch.where(U.gather(2, U.abs().argmax(2, keepdim=True)) < 0, -1, 1)
+    batch, k = S.shape
+    shapes = [(batch, k, *shape[1:]) for shape in (J.output_shape, J.input_shape)]
+    return SingularVectors((U * sign).view(shapes[0]), S, (V * sign).view(shapes[1]))
+
+
+def _triples(J: Operator, k: int, tol: float, max_iterations: int) -> tuple[Tensor, Tensor, Tensor]:
+    """U (B, k, n_out), S (B, k) and V (B, k, n_in) of a wide J."""
+    k = min(k, size(J.output_shape))
+    if size(J.output_shape) <= SMALL:
+        dense = rows(J)
+        dense = dense.float() if dense.dtype in (torch.float16, torch.bfloat16) else dense
+        P, S, Q = torch.linalg.svd(dense, full_matrices=False)
+        return P.mT[:, :k], S[:, :k], Q[:, :k]
+    S, U = deflated(J, k, tol, max_iterations)
+    pulled = [J.vjp(u) for u in U.unbind(1)]
+    V = torch.stack([flat(divided(w, norms(w))) for w in pulled], 1)
+    return U.flatten(2), S, V

@@ -1,0 +1,79 @@
+"""How much a model stretches small changes of the inputs at hand, in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import Any, Literal, TypeVar, overload
+
+import torch
+from torch import Tensor, nn
+
+from .estimators import Estimate, InducedNorm, induced_norm, spectral_norm
+from .estimators.induced import order
+from .linearization import linearize
+
+CHUNK = 256  # samples that are linearized at a time
+Two = Literal[2, "2"]
+Result = TypeVar("Result", Estimate, InducedNorm)
+
+
+@overload
+def local_lipschitz(
+    model: Callable[[Tensor], Tensor], x: Tensor, *, norm: Two = 2, tol: float = 1e-3
+) -> Estimate: ...
+
+
+@overload
+def local_lipschitz(
+    model: Callable[[Tensor], Tensor], x: Tensor, *, norm: Literal[1, "1", "inf"], tol: float = 1e-3
+) -> InducedNorm: ...
+
+
+@torch.no_grad()
+def local_lipschitz(
+    model: Callable[[Tensor], Tensor], x: Tensor, *, norm: float | str = 2, tol: float = 1e-3
+) -> Estimate | InducedNorm:
+    """The local Lipschitz constant of `model` at each sample of `x`: ‖J(x_i)‖.
+
+    THIS IS NOT A CERTIFICATE. It is the number at these points, the smallest constant that holds for
+    infinitely small changes of them. Over a ball of any radius, and at other points, the true constant can be
+    larger. To certify robustness take a method that bounds the whole ball.
+
+    norm
+        How changes of the input are measured: 2, 1 or "inf"; those of the output always in the 2-norm.
+        For 2 an `Estimate` comes back, with `sigma` and how far off it may be; for the others an
+        `InducedNorm`, with `lower` and `upper`.
+
+    The model runs in the mode it is in: call model.eval() first, unless you mean the network in training.
+
+    >>> model = nn.Sequential(nn.Flatten(), nn.Linear(4, 3, bias=False))
+    >>> L = local_lipschitz(model, torch.randn(5, 1, 2, 2))
+    >>> L.sigma.shape, bool(L.converged.all())
+    (torch.Size([5]), True)
+    >>> torch.allclose(L.sigma, torch.linalg.matrix_norm(model[1].weight, 2))
+    True
+    """
+    p = order(norm)
+
+    def measure(part: Tensor) -> Any:
+        J = linearize(model, part)
+        return spectral_norm(J, tol=tol) if p == 2 else induced_norm(J, p)
+
+    parts = x.split(CHUNK) if isinstance(x, Tensor) and x.dim() and _is_evaluating(model) else [x]
+    return _joined([measure(part) for part in parts])
+
+
+def _is_evaluating(model: Any) -> bool:
+    """Whether samples may be taken apart: in training they share the batch's statistics."""
+    owner = getattr(model, "__self__", model)
+    return isinstance(owner, nn.Module) and not any(m.training for m in owner.modules())
+
+
+def _joined(parts: Sequence[Result]) -> Result:
+    """One result of many: samples in a row, the numbers of rounds at their largest."""
+    joined: dict[str, Any] = {}
+    for name in (field.name for field in fields(parts[0])):
+        values = [getattr(part, name) for part in parts]
+        joined[name] = torch.cat(values) if isinstance(values[0], Tensor) else max(values)
+    return type(parts[0])(**joined)
