@@ -1,0 +1,124 @@
+"""The benchmark's ways are what they say they are; its numbers land in a page."""
+
+import json
+
+import pytest
+import torch
+
+import jacnorm as jn
+from jacnorm.lab.bench import forms, peers, suites, timing
+from jacnorm.lab.bench.nets import NETS, batch, make
+from jacnorm.lab.bench.page import markdown, picture
+from jacnorm.lab.bench.quality import Following
+from jacnorm.lab.bench.ways import DEFAULT, WAYS, WEIGHT
+from jacnorm.lab.cli import main
+from jacnorm.lab.data import DataSet, Split
+
+X, LABELS, INDEX = batch("lenet", 4)
+
+
+def exact(net):
+    return torch.linalg.matrix_norm(jn.linearize(net, X).dense().detach(), 2)
+
+
+def gradient(net, sigma):
+    net.zero_grad()
+    sigma.sum().backward()  # some ways learn from it
+    return torch.cat(
+        [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in net.parameters()]
+    )
+
+
+@pytest.mark.parametrize("way", [w for w in WAYS if w.estimates], ids=lambda w: w.name)
+def test_estimates_come_from_below(way):
+    net = make("lenet")
+    output, penalty = way.make(net)(X, INDEX)
+    torch.testing.assert_close(output, net(X))
+    assert 0 < penalty.item() / WEIGHT / float(exact(net).mean()) < 1 + 1e-4
+
+
+@pytest.mark.parametrize("estimate", [forms.StoredBackward, forms.StoredForward, forms.OuterProduct])
+def test_they_converge_to_the_exact_norm_and_its_gradient(estimate):
+    net = make("lenet")
+    way = estimate(net)
+    for _ in range(40):
+        _, sigma = way(X, INDEX)
+        found = gradient(net, sigma)
+    torch.testing.assert_close(sigma.detach(), exact(net), rtol=2e-2, atol=0)
+    expected = gradient(net, jn.AnalyticPenalty(1.0)(jn.linearize(net, X)))
+    assert torch.cosine_similarity(found, expected, dim=0) > 0.99
+
+
+def test_outer_products_are_the_gradient_of_the_backward_form():
+    net = make("lenet")
+    backward, outer = forms.StoredBackward(net), forms.OuterProduct(net)
+    ours, theirs = (gradient(net, way(X, INDEX)[1]) for way in (outer, backward))
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-7)
+
+
+def test_both_frobenius_estimates_have_the_same_mean():
+    net = make("lenet")
+    torch.manual_seed(0)
+    found = torch.stack([peers.frobenius(net)(X, INDEX)[1].detach() for _ in range(100)]).mean()
+    expected = jn.frobenius_norm(jn.linearize(net, X)).square().mean()
+    torch.testing.assert_close(found, expected, rtol=0.2, atol=0)
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_every_net_takes_a_step(name):
+    way = next(w for w in WAYS if w.name == DEFAULT)
+    timing.stepper(make(name, width=0.1), way.make, batch(name, 2))()
+
+
+def test_following_a_training():
+    digits = torch.rand(64, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    split = Split(digits, torch.arange(64) % 10)
+    ways = [w for w in WAYS if w.name in (DEFAULT, "spectral, random start", "stored u, backward form")]
+    following = Following(DataSet.of("noise", split, split, tuple("0123456789")), ways, batch_size=16)
+    first, *_, last = (following.epoch() for _ in range(7))
+    assert last[DEFAULT] < first[DEFAULT] / 2
+    assert last[DEFAULT] < last["spectral, random start"]
+    cosines = following.cosines(images=16)
+    assert 1 > cosines[DEFAULT] > max(0.9, cosines["spectral, random start"])
+
+
+def test_the_command_writes_a_page(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(timing, "ROUNDS", 3)
+    monkeypatch.setattr(suites, "MEMORY_BATCH", {"lenet": 512})
+    monkeypatch.setattr(suites, "WAYS", [w for w in WAYS if w.name == DEFAULT])
+    monkeypatch.setattr(suites, "OUTPUTS", (10, 40))
+    out = ["--out", str(tmp_path)]
+    assert main(["bench", "methods", "--batch", "4", *out]) == 0
+    assert main(["bench", "measure", "--images", "20", *out]) == 0
+    assert "times faster" in capsys.readouterr().out
+    found = json.loads((tmp_path / "bench.json").read_text())
+    numbers = found["methods"]["lenet"]
+    assert numbers["cost"][DEFAULT] > 1
+    assert 10 < numbers["memory"]["plain"] < numbers["memory"][DEFAULT]
+    assert [row["largest_difference"] < 1e-3 for row in found["measure"]["rows"]] == [True, True]
+    page = (tmp_path / "index.md").read_text()
+    assert f"| {DEFAULT} |" in page
+    assert "## Measuring" in page
+
+
+def test_a_page_and_picture_of_known_numbers():
+    numbers = {"batch": 32, "width": 1, "cost": {DEFAULT: 2.1, "dual numbers": 4.5}, "memory_batch": 8}
+    found = {
+        "environment": {"system": "Linux", "torch": "2"},
+        "methods": {"lenet": numbers | {"memory": {"plain": 10.0, DEFAULT: 25.0}}},
+        "training": {"data": "kmnist", "error": {DEFAULT: [0.2, 0.034]}, "cosine": {DEFAULT: 0.987}},
+        "outputs": {"what": "outputs", "numbers": [10, 100], "cost": {DEFAULT: [2.1, 2.2]}},
+    }
+    page = markdown(found)
+    assert f"| {DEFAULT} | 2.10 | 3.4% | 0.987 | 2.5 |" in page
+    assert "| dual numbers | 4.50 |  |  |  |" in page
+    assert f"| {DEFAULT} | 2.10 | 2.20 |" in page
+    assert picture(found) is not None
+    assert picture({"methods": found["methods"]}) is None
+
+
+def test_mistakes(capsys):
+    assert main(["bench", "methods", "--batch", "0"]) == 2
+    assert "--batch 0: it must be 1 or more" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["bench", "speed"])
