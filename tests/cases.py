@@ -267,6 +267,7 @@ LAYERS = [
     Case("softmax", _two(lambda: nn.Softmax(-1)), (5,), engine="autograd"),
     Case("layer_norm", _two(lambda: nn.LayerNorm(6)), (5,), engine="autograd"),
     Case("group_norm", lambda: nn.GroupNorm(2, 4), (4, 3, 3), engine="autograd"),
+    Case("normalize", lambda: lambda x: F.normalize(x, dim=1), (5,), engine="autograd"),
     Case("instance_norm", _conv(nn.InstanceNorm2d, 2, affine=True), (2, 3, 3), engine="autograd"),
     Case("fold, unfold", lambda: nn.Sequential(nn.Unfold(2), nn.Fold((4, 5), 2)), (2, 4, 5)),
     Case("pixel shuffles", lambda: nn.Sequential(nn.PixelShuffle(2), nn.PixelUnshuffle(2)), (4, 2, 3)),

@@ -9,6 +9,7 @@
 After "Exact Spectral Norm Regularization for Neural Networks" (Johansson, Engsner, Strannegård, Mostad).
 """
 
+from .diagnosis import Diagnosis, doctor
 from .errors import (
     CoupledSamplesError,
     InputError,
@@ -34,6 +35,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AnalyticPenalty",
     "CoupledSamplesError",
+    "Diagnosis",
     "Estimate",
     "FrobeniusPenalty",
     "InputError",
@@ -47,6 +49,7 @@ __all__ = [
     "UnsupportedModelError",
     "WeightDecay",
     "__version__",
+    "doctor",
     "frobenius_norm",
     "linearize",
     "product_bound",

@@ -34,7 +34,8 @@ def run(model: Callable[[Tensor], Any], x: Tensor) -> Any:
         raise
     except (RuntimeError, ValueError, TypeError) as error:
         raise ModelError(
-            f"The model failed on x of shape {tuple(x.shape)}, dtype {x.dtype}: {error}. {_advice(error)}"
+            f"The model failed on x of shape {tuple(x.shape)}, dtype {x.dtype}: {str(error).rstrip('.')}. "
+            f"{_advice(error)}"
         ) from error
 
 

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from .. import __version__
 from ..errors import JacnormError
-from .commands import demo, evaluate, measure, sweep, train
+from .commands import demo, doctor, evaluate, measure, sweep, train
 from .errors import UsageError
 from .wording import did_you_mean
 
@@ -43,7 +43,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"jacnorm {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
-    for command in (demo, train, evaluate, measure, sweep):
+    for command in (demo, train, evaluate, measure, doctor, sweep):
         command.add(commands)
     return parser
 
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """0, 1 for a run that failed, 2 for a mistake in what was asked."""
     args = make_parser().parse_args(argv)
     try:
-        args.run(args)
+        code: int | None = args.run(args)
         sys.stdout.flush()
     except UsageError as error:
         return _fail(error, 2)
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader has seen enough, as in `jacnorm … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    return 0
+    return code or 0
 
 
 def _fail(error: JacnormError, code: int) -> int:
