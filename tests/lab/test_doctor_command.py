@@ -86,6 +86,12 @@ def test_a_shape_that_is_none(doctor, capsys):
     assert "'3x-1' is no shape: write 3x32x32" in capsys.readouterr().err
 
 
+def test_a_folder_that_is_no_run(doctor, tmp_path):
+    code, _, err = doctor(tmp_path)
+    assert code == 2
+    assert "is not the folder of a run" in err
+
+
 def test_input_is_not_for_runs(doctor, tmp_path):
     (tmp_path / "config.json").write_text("{}")
     code, _, err = doctor(tmp_path, "--input", "3")

@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _model_and_batch(args: argparse.Namespace) -> tuple[nn.Module, Tensor]:
     """Random numbers for a net, the first images for a run."""
-    if (Path(args.model) / "config.json").exists():
+    if args.model not in NETS and Path(args.model).is_dir():
         return _run_and_images(args)
     shape = args.input or USUAL.get(args.model)
     channels, size = (shape[0], shape[-1]) if shape else (3, 32)
