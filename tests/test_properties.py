@@ -40,7 +40,7 @@ class Call(nn.Module):
 
 ACTIVATIONS = {
     "relu": nn.ReLU,
-    "relu_": lambda: nn.ReLU(inplace=True),
+    "relu_": lambda: Call(lambda x: (1 * x).relu_()),  # of a copy: autograd refuses it after another ReLU
     "leaky": lambda: nn.LeakyReLU(0.1),
     "prelu": nn.PReLU,
     "hardtanh": nn.Hardtanh,
