@@ -22,7 +22,7 @@ class Case:
     shape: tuple[int, ...]  # of one sample
     engine: str = "layerwise"
     training: bool = False
-    twice: bool = True  # PyTorch can differentiate it twice, so that the autograd engine has J v
+    twice: bool = True  # PyTorch itself can differentiate it twice, as the oracle of gradients must
 
     def make(self) -> tuple[Any, Tensor]:
         """The model in float64 and a batch, the same each time."""
@@ -267,6 +267,7 @@ LAYERS = [
     Case("softmax", _two(lambda: nn.Softmax(-1)), (5,), engine="autograd"),
     Case("layer_norm", _two(lambda: nn.LayerNorm(6)), (5,), engine="autograd"),
     Case("group_norm", lambda: nn.GroupNorm(2, 4), (4, 3, 3), engine="autograd"),
+    Case("normalize", lambda: lambda x: F.normalize(x, dim=1), (5,), engine="autograd"),
     Case("instance_norm", _conv(nn.InstanceNorm2d, 2, affine=True), (2, 3, 3), engine="autograd"),
     Case("fold, unfold", lambda: nn.Sequential(nn.Unfold(2), nn.Fold((4, 5), 2)), (2, 4, 5)),
     Case("pixel shuffles", lambda: nn.Sequential(nn.PixelShuffle(2), nn.PixelUnshuffle(2)), (4, 2, 3)),
@@ -370,6 +371,9 @@ CALLS = [
     _call("assigned with a leading axis", lambda x: _assigned_row(x), (4,)),
     _call("rounded to int", lambda x: x + x.to(torch.int64) + (x > 0).to(x), (4,)),
     _call("torch.batch_norm", lambda x: _plain_batch_norm(x), (4,)),
+    _call("addcmul", lambda x: torch.addcmul(FACTOR, x, FACTOR, value=3), (4,)),
+    _call("addcmul of a constant", lambda x: torch.addcmul(x[:, :1], FACTOR, FACTOR), (4,)),
+    _call("addcmul to a larger shape", lambda x: torch.addcmul(FACTOR, FACTOR[:1], x[:, :1]), (4,)),
     _call("addmm", lambda x: torch.addmm(FACTOR, x, FACTOR.diag(), alpha=2), (4,)),
     _call("keyword arguments", lambda x: torch.relu(input=x) + torch.mul(input=x, other=FACTOR), (4,)),
     _call("max_pool with indices", lambda x: F.max_pool2d(x, 2, return_indices=True)[0], (2, 4, 4)),

@@ -207,6 +207,30 @@ def test_half_precision_layer_norm_does_not_overflow():
     torch.testing.assert_close(jn.linearize(model, x).output, model(x), rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.parametrize("inplace", [False, True])
+def test_hardsigmoid_has_all_derivatives(inplace):
+    """PyTorch has no second one: without a rewriting, MobileNetV3 had no J v."""
+    scale = torch.randn(4, dtype=torch.float64, requires_grad=True)
+    x = 2 * torch.randn(3, 4, dtype=torch.float64)
+    J = jn.linearize(lambda x: F.hardsigmoid(scale * x, inplace=inplace).exp(), x)
+    inside = (scale * x).abs() < 3
+    slope = torch.where(inside, scale / 6, 0) * F.hardsigmoid(scale * x.detach()).detach().exp()
+    torch.testing.assert_close(J.jvp(torch.ones_like(x)), slope.detach(), rtol=1e-7, atol=1e-9)
+    J.vjp(torch.ones_like(x)).sum().backward()
+    exact = torch.exp((scale * x + 3).detach() / 6) * (1 / 6 + scale.detach() * x / 36)
+    torch.testing.assert_close(scale.grad, torch.where(inside, exact, 0).sum(0), rtol=1e-6, atol=1e-9)
+
+
+def test_a_zero_vector_can_be_normalized():
+    """As the keys of padding in Swin V2: PyTorch's second derivative is NaN there."""
+    weight = torch.ones(4, requires_grad=True)
+    x = torch.cat([torch.zeros(1, 4), torch.randn(2, 4)])
+    J = jn.linearize(lambda x: F.normalize(weight * x, eps=1e-2), x)
+    torch.testing.assert_close(J.output, F.normalize(x))
+    J.vjp(torch.ones(3, 4)).sum().backward()
+    assert torch.isfinite(weight.grad).all()
+
+
 def test_random_layers_draw_as_they_would_without_us():
     for layer in (nn.RReLU(inplace=True), nn.RReLU(), nn.Dropout(0.3), nn.AlphaDropout(0.3)):
         x = torch.randn(3, 400)

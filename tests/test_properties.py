@@ -40,9 +40,7 @@ class Call(nn.Module):
 
 ACTIVATIONS = {
     "relu": nn.ReLU,
-    "relu_": lambda: Call(
-        lambda x: F.relu_(1 * x)
-    ),  # writing into what autograd keeps is an error of its own
+    "relu_": lambda: Call(lambda x: (1 * x).relu_()),  # of a copy: autograd refuses it after another ReLU
     "leaky": lambda: nn.LeakyReLU(0.1),
     "prelu": nn.PReLU,
     "hardtanh": nn.Hardtanh,

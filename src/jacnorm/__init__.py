@@ -9,6 +9,7 @@
 After "Exact Spectral Norm Regularization for Neural Networks" (Johansson, Engsner, Strannegård, Mostad).
 """
 
+from .diagnosis import Diagnosis, doctor
 from .errors import (
     CoupledSamplesError,
     InputError,
@@ -44,6 +45,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AnalyticPenalty",
     "CoupledSamplesError",
+    "Diagnosis",
     "Estimate",
     "FrobeniusPenalty",
     "InducedNorm",
@@ -59,6 +61,7 @@ __all__ = [
     "UnsupportedModelError",
     "WeightDecay",
     "__version__",
+    "doctor",
     "frobenius_norm",
     "induced_norm",
     "linearize",

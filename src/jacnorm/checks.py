@@ -34,16 +34,25 @@ def run(model: Callable[[Tensor], Any], x: Tensor) -> Any:
         raise
     except (RuntimeError, ValueError, TypeError) as error:
         raise ModelError(
-            f"The model failed on x of shape {tuple(x.shape)}, dtype {x.dtype}: {error}. "
-            "The first axis of x is the batch; for a single sample pass x.unsqueeze(0)."
+            f"The model failed on x of shape {tuple(x.shape)}, dtype {x.dtype}: {str(error).rstrip('.')}. "
+            f"{_advice(error)}"
         ) from error
+
+
+def _advice(error: Exception) -> str:
+    if isinstance(error, TypeError) and "missing" in str(error) and "argument" in str(error):
+        return (
+            "It takes more than x. Give it the rest in a function that you define once, outside the loop: "
+            "def f(x): return model(x, t)"
+        )
+    return "The first axis of x is the batch; for a single sample pass x.unsqueeze(0)."
 
 
 def check_output(output: object, x: Tensor, model: object) -> None:
     if not isinstance(output, Tensor):
         raise InputError(
             f"The model returned {type(output).__name__}, not a tensor. Choose one of its outputs with a "
-            "function that you define once, outside the loop: def logits(x): return model(x).logits"
+            f"function that you define once, outside the loop: def f(x): return model(x){_first(output)}"
         )
     if not output.is_floating_point():
         raise InputError(f"The model's output has dtype {output.dtype}; it must be real numbers.")
@@ -54,6 +63,15 @@ def check_output(output: object, x: Tensor, model: object) -> None:
         )
     if not torch.isfinite(output).all():
         raise NonFiniteError(f"The model's output has NaN or inf: {_culprit(x, model)}")
+
+
+def _first(output: object) -> str:
+    """How the first of several outputs is called."""
+    if isinstance(output, dict) and output:
+        return f"[{next(iter(output))!r}]"
+    if fields := getattr(output, "_fields", None):  # a named tuple
+        return f".{fields[0]}"
+    return "[0]" if isinstance(output, list | tuple) else ".logits"
 
 
 def check_vector(name: str, vector: object, shape: torch.Size, of: str) -> None:

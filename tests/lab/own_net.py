@@ -28,3 +28,7 @@ def four_classes():
 
 def for_larger_images():
     return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
+
+
+def raises():
+    raise RuntimeError("no weights in the cellar")

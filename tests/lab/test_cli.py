@@ -79,6 +79,11 @@ def test_evaluate(run, here):
     assert "accuracy" in here("evaluate", run)
 
 
+def test_doctor_of_a_run_looks_at_its_own_images(run, here):
+    out = here("doctor", run, "--batch", 5)
+    assert out.startswith("MLP, evaluation mode: 5×1×8×8 → 5×10\n")
+
+
 def test_measure_a_run(run, tmp_path, here):
     picture = tmp_path / "s.png"
     out = here("measure", run, "--picture", picture, "--vectors", 2)

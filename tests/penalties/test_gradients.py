@@ -103,7 +103,7 @@ def test_forward_mode_is_differentiable_too(case):
     assert_gradients(model, expected)
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.twice], ids=str)
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_both_engines_give_a_weight_before_the_model_the_same_gradient(case):
     """So that every Fᵀ is differentiated, of layers without parameters and in training mode too."""
     gradients = []

@@ -58,6 +58,7 @@ def _gradient(y: Tensor, x: Tensor, u: Tensor, create_graph: bool) -> tuple[Tens
                 "backward(retain_graph=True), or linearize again."
             ) from error
         raise UnsupportedModelError(
-            f"PyTorch cannot take this derivative of the model: {error}. J v, and the gradient of Jᵀu, need "
-            "second derivatives: replace the layer that the message names by one that has them."
+            f"PyTorch cannot take this derivative of the model: {str(error).rstrip('.')}. J v, and the "
+            "gradient of Jᵀu, need second derivatives: replace the layer that the message names by one that "
+            "has them."
         ) from error

@@ -1,15 +1,20 @@
-"""Fused layers rewritten in elementary operations, for the autograd engine.
+"""Layers rewritten for the autograd engine, where PyTorch's higher derivatives are wrong or missing.
 
-PyTorch's second derivative of these takes the mean and variance for constants, so that the gradient of
-J v, a third derivative, is silently wrong (it is tested in tests/penalties/test_gradients.py).
+The second derivative of fused norms takes the mean and variance for constants, so that the gradient of
+J v, a third derivative, is silently wrong (it is tested in tests/penalties/test_gradients.py). That of
+`normalize` is NaN at zero, and `hardsigmoid` has none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+aten = torch.ops.aten
 
 
 def layer_norm(
@@ -47,16 +52,48 @@ def instance_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     if not use_input_stats or running_mean is not None:  # linear, or with statistics to update
-        return torch.nn.functional.instance_norm(
-            x, running_mean, running_var, weight, bias, use_input_stats, momentum, eps
-        )
+        return F.instance_norm(x, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
     return group_norm(x, x.shape[1], weight, bias, eps)
 
 
+def normalize(
+    x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Tensor | None = None
+) -> Tensor:
+    """Without the root at zero: Swin V2 normalizes keys that padding has made zero."""
+    if p != 2 or out is not None:
+        return F.normalize(x, p, dim, eps, out)
+    square = _at_least_single(x).square().sum(dim, keepdim=True)
+    return x / square.clamp_min(eps**2).sqrt().to(x.dtype)
+
+
+def hardsigmoid(x: Tensor, inplace: bool = False) -> Tensor:
+    y = _Hardsigmoid.apply(x)
+    return x.copy_(y) if inplace else y
+
+
+class _Hardsigmoid(torch.autograd.Function):
+    """Its slope is constant on each piece, so that the second derivative is zero."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(aten.hardsigmoid_backward(torch.ones_like(x), x))
+        return F.hardsigmoid(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (slope,) = ctx.saved_tensors
+        return grad * slope
+
+
 def _standardized(x: Tensor, over: list[int], eps: float) -> Tensor:
-    x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x  # as the fused kernels do
+    x = _at_least_single(x)
     centred = x - x.mean(over, keepdim=True)
     return centred * torch.rsqrt(centred.square().mean(over, keepdim=True) + eps)
+
+
+def _at_least_single(x: Tensor) -> Tensor:
+    """Sums of squares are taken in single precision, as the fused kernels do."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def _affine(y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
@@ -72,4 +109,6 @@ ELEMENTARY: dict[str, Callable[..., Tensor]] = {
     "layer_norm": layer_norm,
     "group_norm": group_norm,
     "instance_norm": instance_norm,
+    "normalize": normalize,
+    "hardsigmoid": hardsigmoid,
 }

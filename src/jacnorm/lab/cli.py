@@ -11,7 +11,7 @@ from typing import NoReturn
 from .. import __version__
 from ..errors import JacnormError
 from .allocator import keep_memory
-from .commands import bench, demo, evaluate, measure, sweep, train
+from .commands import bench, demo, doctor, evaluate, measure, sweep, train
 from .errors import UsageError
 from .wording import did_you_mean
 
@@ -44,7 +44,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"jacnorm {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
-    for command in (demo, train, evaluate, measure, sweep, bench):
+    for command in (demo, train, evaluate, measure, doctor, sweep, bench):
         command.add(commands)
     return parser
 
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = make_parser().parse_args(argv)
     keep_memory()
     try:
-        args.run(args)
+        code: int | None = args.run(args)
         sys.stdout.flush()
     except UsageError as error:
         return _fail(error, 2)
@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader has seen enough, as in `jacnorm … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    return 0
+    return code or 0
 
 
 def _fail(error: JacnormError, code: int) -> int:

@@ -147,9 +147,10 @@ def build(name: str, channels: int, size: int, classes: int, width: float = 1.0)
         sys.path.insert(0, "")
     try:
         net = getattr(importlib.import_module(module), factory)()
-    except (ImportError, AttributeError, TypeError) as error:
+    except Exception as error:  # it is the user's code, and may raise anything
         raise NetError(
-            f"{name}: {error}; it must name a function that takes nothing and returns a net"
+            f"{name}: {error or type(error).__name__}; it must name a function that takes nothing and "
+            "returns a net"
         ) from error
     if not isinstance(net, nn.Module):
         raise NetError(f"{name} returned {type(net).__name__}, not an nn.Module")

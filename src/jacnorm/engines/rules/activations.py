@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .. import decompose
 from ..tape import sum_to
 from .table import Borrowed, NoRule, piecewise, scaling
 
@@ -69,11 +70,11 @@ def relu6(x: Tensor, inplace: bool = False) -> Any:
     return F.relu6(x), *scaling((x > 0) & (x < 6))
 
 
-@piecewise("hardsigmoid")
+@piecewise("hardsigmoid", inplace=True)
 def hardsigmoid(x: Tensor, inplace: bool = False) -> Any:
     # The kernel's own 1/6, which is a float32 number in every precision.
     slope = torch.ops.aten.hardsigmoid_backward(torch.ones_like(x), x.detach())
-    return F.hardsigmoid(x), *scaling(slope)
+    return decompose.hardsigmoid(x, inplace), *scaling(slope)
 
 
 @piecewise("threshold")

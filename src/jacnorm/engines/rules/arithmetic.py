@@ -64,6 +64,16 @@ def divide(position: int, x: Operand, y: Operand, *, rounding_mode: str | None =
     return (lambda v: v / y), (lambda u: sum_to(u / y, shape))
 
 
+@multilinear("addcmul")
+def add_product(position: int, x: Tensor, a: Tensor, b: Tensor, *, value: float = 1) -> Any:
+    """x + value·a·b, as an affine layer spells itself (ResMLP)."""
+    shape = torch.broadcast_shapes(x.shape, a.shape, b.shape)
+    if position == 0:
+        return (lambda v: v.expand(shape)), (lambda u: sum_to(u, x.shape))
+    data, factor = (a, b) if position == 1 else (b, a)
+    return (lambda v: (value * factor * v).expand(shape)), (lambda u: sum_to(value * factor * u, data.shape))
+
+
 @linear("neg", "negative", "__neg__")
 def negate(x: Tensor) -> Any:
     return (lambda v: -v), (lambda u: -u)

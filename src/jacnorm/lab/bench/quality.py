@@ -49,7 +49,7 @@ class Following:
 
     def _asked(self, x: Tensor, index: Tensor, default: Tensor, all_of_them: bool) -> dict[str, float]:
         """What each way says; those with a memory are asked about every batch."""
-        values = {DEFAULT: float(default)}
+        values = {DEFAULT: default.item()}
         for name, way in self.ways.items():
             if name != DEFAULT and (all_of_them or "index=" in name or "stored" in name):
                 values[name] = _value(way, x, index)
@@ -73,7 +73,7 @@ def _value(way: Penalize, x: Tensor, index: Tensor) -> float:
     """With a backward pass, since some ways learn from it; the gradients are thrown away."""
     _, penalty = way(x, index)
     penalty.backward()
-    return float(penalty)
+    return penalty.item()
 
 
 def _gradient(net: nn.Module, way: Penalize, x: Tensor, index: Tensor) -> Tensor:

@@ -1,0 +1,82 @@
+"""What a training step costs with the penalty, measured on this model and this machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..linearization import linearize
+from ..penalties import SpectralPenalty
+from .examiner import wait_for
+from .modules import modules_of, unchanged
+
+SECONDS = 1.5  # more only where three rounds take longer
+LEAST_ROUNDS = 3
+
+Watch = Callable[[Iterable[int]], Iterable[int]]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of a forward and backward pass: plain, with penalty(J), and with penalty(J, index=idx).
+
+    They take turns, and the quickest of several rounds counts: it is the one that nothing disturbed.
+    """
+
+    plain: float
+    penalty: float
+    with_index: float
+
+    @property
+    def ratio(self) -> float:
+        return self.penalty / self.plain
+
+    @property
+    def ratio_with_index(self) -> float:
+        return self.with_index / self.plain
+
+
+def step_cost(model: Any, x: Tensor, watch: Watch = iter) -> Cost | None:
+    """None if there is nothing to train. `watch` goes round the rounds, as tqdm does."""
+    penalty, stored, index = SpectralPenalty(), SpectralPenalty(), torch.arange(len(x))
+
+    def plain() -> Tensor:
+        return model(x.clone()).square().mean()
+
+    def with_penalty() -> Tensor:
+        J = linearize(model, x)
+        return J.output.square().mean() + penalty(J)
+
+    def with_index() -> Tensor:
+        J = linearize(model, x)
+        return J.output.square().mean() + stored(J, index=index)
+
+    with unchanged(modules_of(model), x.device), torch.enable_grad():
+        if not plain().requires_grad:
+            return None
+        return Cost(*_quickest([plain, with_penalty, with_index], x.device, watch))
+
+
+def _quickest(losses: list[Callable[[], Tensor]], device: torch.device, watch: Watch) -> list[float]:
+    rounds = [[_time_of(loss, device) for loss in losses] for _ in watch(_while_there_is_time())]
+    return [min(times) for times in zip(*rounds, strict=True)]
+
+
+def _while_there_is_time() -> Iterator[int]:
+    end = time.perf_counter() + SECONDS
+    done = 0
+    while done < LEAST_ROUNDS or time.perf_counter() < end:
+        yield done
+        done += 1
+
+
+def _time_of(loss: Callable[[], Tensor], device: torch.device) -> float:
+    begin = time.perf_counter()
+    loss().backward()
+    wait_for(device)
+    return time.perf_counter() - begin

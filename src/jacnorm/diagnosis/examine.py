@@ -1,0 +1,116 @@
+"""The examination: run the model, write down its calls, try what training will do, say what was found."""
+
+from __future__ import annotations
+
+import traceback
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..checks import check_input
+from ..errors import CoupledSamplesError, JacnormError, NonFiniteError, UnsupportedModelError
+from ..linearization import Linearization, linearize
+from .cost import step_cost
+from .examiner import Call, Examiner, place, where
+from .findings import findings, gradients
+from .modules import modules_of, paths, unchanged
+from .report import Diagnosis
+
+RUNS = 3
+
+
+def doctor(model: Any, x: Tensor) -> Diagnosis:
+    """Examine how jacnorm serves `model`, in the mode it is in, on a batch like `x`. Print the result.
+
+    It tells call by call which rule applies; the engine, and what keeps the model from the layerwise one;
+    what a training step with `SpectralPenalty` costs; what to beware of. The model is left as it was.
+
+    >>> from torch import nn
+    >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    >>> found = doctor(model, torch.randn(16, 4))
+    >>> found.served, found.engine, [call.name for call in found.calls]
+    (True, 'layerwise', ['linear', 'relu', 'linear'])
+    """
+    found = examine(model, x)
+    return replace(found, cost=step_cost(model, x)) if found.served else found
+
+
+def examine(model: Any, x: Tensor) -> Diagnosis:
+    """All but the cost, which takes longer."""
+    check_input(x)
+    modules = modules_of(model)
+    found = Diagnosis(
+        name=getattr(model, "__name__", type(model).__name__),
+        training=any(m.training for m in modules.values()) if modules else None,
+        input_shape=x.shape,
+    )
+    with unchanged(modules, x.device), torch.inference_mode(False), torch.enable_grad():
+        x = x.detach().clone()
+        examiner = Examiner(x, paths(modules))
+        try:
+            J = linearize(model, x)
+        except Exception as error:  # to explain whatever a model raises is what we are here for
+            with suppress(Exception):  # the same again, and what it did until then is of interest
+                examiner.run(model)
+            return replace(found, calls=examiner.calls, problem=_explained(error, examiner))
+        before = _random_state(x)
+        examiner.run(model)
+        random = not torch.equal(before, _random_state(x))
+        calls = _quickest(examiner, model, x)
+        found = replace(found, calls=calls, output_shape=J.output_shape, engine=J.engine, reason=J.reason)
+        return _tried(found, J, modules, random)
+
+
+def _tried(found: Diagnosis, J: Linearization, modules: dict[str, nn.Module], random: bool) -> Diagnosis:
+    """What a training step will ask for: products, and their gradients."""
+    try:
+        of = gradients(J, modules)
+    except UnsupportedModelError as error:
+        return replace(found, problem=str(error))
+    if broken := [name for name, _, g in of if g is not None and not torch.isfinite(g).all()]:
+        return replace(found, problem=_not_finite(broken))
+    return replace(found, warnings=findings(J, found.calls, modules, random, of))
+
+
+def _quickest(first: Examiner, model: Any, x: Tensor) -> list[Call]:
+    """The time of a call is the least of a few, since other programs may interrupt any of them."""
+    calls = first.calls
+    for _ in range(RUNS - 1):
+        again = Examiner(x, first.paths)
+        again.run(model)
+        if [c.name for c in again.calls] == [c.name for c in calls]:  # it may take another way
+            pairs = zip(calls, again.calls, strict=True)
+            calls = [replace(a, seconds=min(a.seconds, b.seconds)) for a, b in pairs]
+    return calls
+
+
+def _random_state(x: Tensor) -> Tensor:
+    device = x.device
+    return torch.get_rng_state() if device.type == "cpu" else torch.get_device_module(device).get_rng_state()
+
+
+def _explained(error: Exception, examiner: Examiner) -> str:
+    """What went wrong, and where."""
+    if isinstance(error, CoupledSamplesError):
+        return str(error) + _after(examiner.first_coupled())
+    if isinstance(error, NonFiniteError):
+        return str(error) + _after(next((call for call in examiner.calls if not call.finite), None))
+    text = str(error) if isinstance(error, JacnormError) else f"{type(error).__name__}: {error}"
+    frames = traceback.walk_tb((error.__cause__ or error).__traceback__)
+    layer, line = place(reversed(list(frames)), examiner.paths)
+    return f"{text.rstrip('.')}. It failed here: {where(layer, line)}." if layer or line else text
+
+
+def _after(call: Call | None) -> str:
+    return "" if call is None else f" It first shows after {call.name} ({call.where})."
+
+
+def _not_finite(names: list[str]) -> str:
+    more = f" and {len(names) - 1} more parameters" if len(names) > 1 else ""
+    return (
+        f"The penalty's gradient is NaN or inf in {names[0]}{more}. "
+        "Look for a second derivative that is infinite: a root or a norm at zero, a power below 2."
+    )

@@ -1,0 +1,62 @@
+"""The modules behind a model, what they are called, and how to leave them as they were."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+
+def modules_of(model: Any) -> dict[str, nn.Module]:
+    """By name: the model itself (""), or the modules that a function or an object holds."""
+    if isinstance(model, nn.Module):
+        return {"": model}
+    if isinstance(model, functools.partial):
+        return modules_of(model.func)
+    if isinstance(owner := getattr(model, "__self__", None), nn.Module):
+        return {"": owner}
+    if inspect.isfunction(model):
+        seen = inspect.getclosurevars(model)
+        held = {**seen.globals, **seen.nonlocals}
+    else:
+        held = getattr(model, "__dict__", {})
+    return {name: value for name, value in held.items() if isinstance(value, nn.Module)}
+
+
+def paths(modules: dict[str, nn.Module]) -> dict[int, str]:
+    """id of a submodule: its dotted path."""
+    found: dict[int, str] = {}
+    for root, module in modules.items():
+        for path, submodule in module.named_modules(prefix=root):
+            found.setdefault(id(submodule), path)
+    return found
+
+
+def named_parameters(modules: dict[str, nn.Module]) -> list[tuple[str, nn.Parameter]]:
+    return [pair for root, module in modules.items() for pair in module.named_parameters(prefix=root)]
+
+
+@contextmanager
+def unchanged(modules: dict[str, nn.Module], device: torch.device) -> Iterator[None]:
+    """Buffers, gradients and the random state are afterwards what they were."""
+    buffers = [b for m in modules.values() for b in m.buffers() if not is_lazy(b)]
+    before = [b.clone() for b in buffers]
+    gradients: list[tuple[nn.Parameter, Tensor | None]] = []
+    for _, parameter in named_parameters(modules):
+        gradients.append((parameter, parameter.grad))
+        parameter.grad = None
+    try:
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            yield
+    finally:
+        with torch.no_grad():
+            for buffer, value in zip(buffers, before, strict=True):
+                buffer.copy_(value)
+        for parameter, gradient in gradients:
+            parameter.grad = gradient

@@ -1,0 +1,142 @@
+"""What was found, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import Literal
+
+import torch
+
+from .cost import Cost
+from .examiner import Call
+
+WIDTH = 100
+CALL_WIDTH = 20
+
+
+@dataclass(frozen=True, repr=False)
+class Diagnosis:
+    """What `doctor` found: print it, or look at its parts.
+
+    `calls` are in the order they ran; `reason` is why the engine is not the layerwise one; `problem` is why
+    the model cannot be served at all; `cost` is None where there is nothing to train.
+    """
+
+    name: str
+    training: bool | None
+    input_shape: torch.Size
+    output_shape: torch.Size | None = None
+    engine: str | None = None
+    reason: str | None = None
+    problem: str | None = None
+    calls: Sequence[Call] = ()
+    warnings: Sequence[str] = ()
+    cost: Cost | None = None
+
+    @property
+    def served(self) -> bool:
+        return self.problem is None
+
+    def __str__(self) -> str:
+        return f"{self.table()}\n\n{self.verdict()}"
+
+    __repr__ = __str__  # so that a notebook shows it
+
+    def table(self, width: int = WIDTH) -> str:
+        """A line for what it is, and one for each call."""
+        mode = {True: ", training mode", False: ", evaluation mode", None: ""}[self.training]
+        to = f" → {_sizes(self.output_shape)}" if self.output_shape is not None else ""
+        head = f"{self.name}{mode}: {_sizes(self.input_shape)}{to}"
+        return f"{head}\n\n{_table(self._rows(), width)}" if self.calls else head
+
+    def verdict(self, width: int = WIDTH) -> str:
+        """Engine, cost, and what to beware of."""
+        if self.problem is not None:
+            return _paragraph("Problem", [self.problem], width)
+        parts = [_paragraph("Engine", self._engine(), width)]
+        if self.cost is not None:
+            parts.append(_paragraph("Cost", [self._cost(self.cost)], width))
+        if self.warnings:
+            parts.append(_paragraph("Beware", [f"- {warning}" for warning in self.warnings], width))
+        return "\n\n".join(parts)
+
+    def _rows(self) -> list[list[str]]:
+        total = sum(call.seconds for call in self.calls)
+        rows = [["layer", "call", "output", "rule", "time" if self.served else ""]]
+        for call in self.calls:
+            batched = call.shape[:1] == self.input_shape[:1]
+            shape = _sizes(call.shape[1:] if batched else call.shape)
+            name = _shortened(call.name, CALL_WIDTH, keep="start")
+            time = _percent(call.seconds / total) if self.served else ""
+            rows.append([call.layer, name, shape, call.rule or "none", time])
+        return rows
+
+    def _engine(self) -> list[str]:
+        if self.engine == "layerwise":
+            return ["layerwise: every call has a rule, and the products are those of autograd."]
+        by_reason: dict[str, list[Call]] = {}
+        for call in self.calls:
+            if call.reason:
+                by_reason.setdefault(call.reason, []).append(call)
+        if not by_reason:
+            return [f"autograd, because {self.reason}."]
+        lines = [
+            "autograd, which takes any differentiable model: J v by differentiating twice, so that no call "
+            "needs forward-mode derivatives. What keeps it from the layerwise engine:"
+        ]
+        for reason, calls in by_reason.items():
+            count = f"{len(calls)} calls, the first: " if len(calls) > 1 else ""
+            lines.append(f"- {reason} ({count}{calls[0].where})")
+        return lines
+
+    def _cost(self, cost: Cost) -> str:
+        return (
+            f"a training step with SpectralPenalty takes {cost.ratio:.1f} times a plain one "
+            f"({_duration(cost.plain)} → {_duration(cost.penalty)}, {_samples(self.input_shape[0])}), and "
+            f"{cost.ratio_with_index:.1f} times with penalty(J, index=idx)."
+        )
+
+
+def _table(rows: list[list[str]], width: int) -> str:
+    """Columns as wide as their content; the first gives way where there is too little room."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    widths[0] = max(12, min(widths[0], width - sum(widths[1:]) - 2 * (len(widths) - 1)))
+    lines = []
+    for first, *middle, last in rows:
+        cells = [_shortened(first, widths[0], keep="end").ljust(widths[0])]
+        cells += [cell.ljust(w) for cell, w in zip(middle, widths[1:-1], strict=True)]
+        lines.append("  ".join([*cells, last.rjust(widths[-1])]).rstrip())
+    return "\n".join(lines)
+
+
+def _paragraph(head: str, items: Sequence[str], width: int) -> str:
+    """The head in a margin of its own; each item after the first starts a line."""
+    margin = 9
+    lines: list[str] = []
+    for item in items:
+        lines += wrap(item, width - margin, subsequent_indent="  " if item.startswith("- ") else "")
+    return "\n".join((head if i == 0 else "").ljust(margin) + line for i, line in enumerate(lines))
+
+
+def _shortened(text: str, width: int, keep: Literal["start", "end"]) -> str:
+    if len(text) <= width:
+        return text
+    return text[: width - 1] + "…" if keep == "start" else "…" + text[len(text) - width + 1 :]
+
+
+def _sizes(shape: Sequence[int]) -> str:
+    return "×".join(map(str, shape)) or "1"
+
+
+def _percent(part: float) -> str:
+    return f"{part:.0%}" if part >= 0.005 else ""
+
+
+def _samples(count: int) -> str:
+    return "one sample" if count == 1 else f"{count} samples"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{1000 * seconds:.{0 if seconds >= 0.01 else 1}f} ms"

@@ -1,0 +1,230 @@
+"""What the doctor says, on models of which it is known."""
+
+import copy
+import functools
+import inspect
+import re
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from cases import CASES
+from torch import nn
+from zoo import ZOO
+from zoo.transformers import TimmViT, VisionTransformer
+
+import jacnorm as jn
+from jacnorm.diagnosis.cost import step_cost
+from jacnorm.diagnosis.examine import examine
+from jacnorm.lab.nets import LeNet, ResNet18
+
+
+@pytest.fixture(autouse=True)
+def _in_a_hurry(monkeypatch):
+    monkeypatch.setattr("jacnorm.diagnosis.cost.SECONDS", 0)
+
+
+def mlp(*between):
+    return nn.Sequential(nn.Linear(4, 6), *between, nn.Linear(6, 3))
+
+
+@pytest.mark.parametrize("case", [replace(case, training=True) for case in ZOO], ids=str)
+def test_the_engine_is_the_one_that_serves_and_its_reasons_are_among_the_calls(case):
+    model, x = case.make()
+    found = examine(model, x)
+    assert found.served, found.problem
+    assert found.engine == case.engine
+    assert (found.reason is None) == (case.engine == "layerwise")
+    assert {call.reason for call in found.calls if call.rule is None} >= {found.reason} - {None}
+    assert all((call.rule is None) == (call.reason is not None) for call in found.calls)
+    assert case.engine == "autograd" or all(call.rule for call in found.calls)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.engine == "layerwise"], ids=str)
+def test_the_calls_are_those_on_the_tape(case):
+    model, x = case.make()
+    tape = [step.name.removeprefix("get ").strip("_") for step in jn.linearize(model, x).tape.steps]
+    names = iter(call.name for call in examine(model, x).calls)
+    assert all(step in names for step in dict.fromkeys(tape))  # each, in this order
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        h = self.fc(x)
+        return F.gelu(h) + x
+
+
+def line_of(text, function):
+    lines, start = inspect.getsourcelines(function)
+    return f"test_doctor.py:{start + next(i for i, line in enumerate(lines) if text in line)}"
+
+
+def test_calls_say_where_they_are_made():
+    calls = examine(nn.Sequential(Block(), Block()), torch.randn(3, 4)).calls
+    assert [(call.layer, call.name) for call in calls[:4]] == [
+        *(("0.fc", "linear"), ("0", "gelu"), ("0", "add")),
+        ("1.fc", "linear"),
+    ]
+    assert calls[0].line.endswith(line_of("self.fc(x)", Block.forward))
+    assert calls[1].line.endswith(line_of("F.gelu", Block.forward))
+    assert [call.rule for call in calls[:3]] == ["linear", None, "linear"]
+    assert calls[1].reason == "gelu has no piecewise linear rule"
+    assert [tuple(call.shape) for call in calls[:2]] == [(3, 4), (3, 4)]
+
+
+def test_the_text_groups_reasons():
+    text = examine(nn.Sequential(Block(), Block()), torch.randn(3, 4)).verdict(width=200)
+    assert "- gelu has no piecewise linear rule (2 calls, the first: layer 0, " in text
+
+
+def test_a_function_is_seen_through():
+    net = mlp(nn.ReLU())
+
+    def f(x):
+        return {"out": net(x)}["out"]
+
+    for model, name in ((f, "net.0"), (net.forward, "0"), (functools.partial(net), "0")):
+        found = examine(model, torch.randn(3, 4))
+        assert found.training is True
+        assert found.calls[0].layer == name
+
+
+# ---- Findings ---------------------------------------------------------------------------------------
+
+
+def warnings_of(model, x):
+    found = examine(model, x)
+    assert found.served, found.problem
+    return " ".join(found.warnings)
+
+
+def test_nothing_to_say_about_a_plain_net():
+    assert examine(LeNet().eval(), torch.randn(4, 1, 28, 28)).warnings == []
+
+
+class Detached(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.gain, self.unused = nn.Linear(4, 3), nn.Parameter(torch.ones(3)), nn.Linear(2, 2)
+
+    def forward(self, x):
+        y = self.fc(x)
+        return y + self.gain * y.detach()
+
+
+class Shared(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.fc(self.fc(x))
+
+
+def dead():
+    model = mlp(nn.ReLU())
+    nn.init.constant_(model[0].bias[:4], -100.0)
+    return model
+
+
+IMAGE = (3, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "words"),
+    [
+        (mlp(nn.BatchNorm1d(6)), (4,), '1 batch norm in training mode.*batch_norm="flowing"'),
+        (mlp(nn.BatchNorm1d(6)).eval(), (4,), "This was evaluation mode"),
+        (mlp(nn.Dropout()), (4,), "draws random numbers.*measure σ in evaluation mode"),
+        (mlp(nn.Dropout()).eval(), (4,), "This was evaluation mode"),
+        (TimmViT().eval(), IMAGE, r"Attention \(2 calls\) runs without the fused kernels"),
+        (VisionTransformer().eval(), IMAGE, r"Attention \(2 calls\)"),
+        (Detached(), (4,), r"no part in the output: unused\.weight, unused\.bias\."),
+        (Detached(), (4,), r"no gradient in these parameters, though the loss does: gain\."),
+        (Detached(), (4,), r"detach ends the gradient \([^)]*test_doctor.py:\d+\)"),
+        (Shared(), (4,), "used more than once: 1"),
+        (dead(), (4,), r"67% of the ReLUs are zero for every sample \(layer 1\)"),
+    ],
+)
+def test_findings(model, shape, words):
+    found = warnings_of(model, torch.randn(32, *shape))
+    assert re.search(words, found), found
+
+
+@pytest.mark.parametrize(
+    ("model", "silent_about"),
+    [
+        (mlp(nn.BatchNorm1d(6)).eval(), "training mode\\."),
+        (mlp(nn.Dropout()).eval(), "random numbers"),
+        (dead(), "ReLUs are zero"),  # of one sample, half of them are zero anyway
+        (mlp(nn.ReLU()), "no gradient in these parameters"),  # biases have none, and that is right
+    ],
+)
+def test_no_false_alarm(model, silent_about):
+    batch = 4 if silent_about == "ReLUs are zero" else 64
+    assert not re.search(silent_about, warnings_of(model, torch.randn(batch, 4)))
+
+
+# ---- Manners ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("context", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_the_model_is_left_as_it_was(context):
+    model = mlp(nn.BatchNorm1d(6), nn.Dropout())
+    x = torch.randn(8, 4)
+    model(x).sum().backward()
+    gradients = [p.grad.clone() for p in model.parameters()]
+    state, rng = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    with context():
+        found = jn.doctor(model, x)
+    assert found.served
+    assert "no part in the output" not in str(found)
+    assert torch.equal(torch.get_rng_state(), rng)
+    assert all(torch.equal(state[k], v) for k, v in model.state_dict().items())
+    assert all(torch.equal(p.grad, g) for p, g in zip(model.parameters(), gradients, strict=True))
+    assert model.training
+
+
+def test_lazy_modules():
+    assert examine(nn.Sequential(nn.LazyLinear(3), nn.LazyBatchNorm1d()), torch.randn(8, 4)).served
+
+
+def test_cost(monkeypatch):
+    model, x = mlp(nn.ReLU()), torch.randn(8, 4)
+    calls = []
+
+    class Slow(jn.SpectralPenalty):
+        def forward(self, J, index=None):
+            calls.append(index is not None)
+            time.sleep(0.03 if index is None else 0.06)
+            return super().forward(J, index)
+
+    monkeypatch.setattr("jacnorm.diagnosis.cost.SpectralPenalty", Slow)
+    cost = step_cost(model, x)
+    assert calls == [False, True] * 3  # in turns
+    assert 0 < cost.plain < 0.03 <= cost.penalty < cost.with_index
+    assert cost.ratio == cost.penalty / cost.plain
+
+
+def test_nothing_to_train_costs_nothing():
+    found = jn.doctor(mlp(nn.Tanh()).requires_grad_(False), torch.randn(8, 4))
+    assert found.served
+    assert found.cost is None
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_the_text_fits_a_terminal(width):
+    deep = nn.Sequential(nn.ModuleDict({"a_rather_long_name_for_a_block": ResNet18(width=0.02)}))
+    deep.forward = lambda x: deep[0]["a_rather_long_name_for_a_block"](x)
+    found = replace(examine(deep, torch.randn(2, 3, 16, 16)), warnings=["word " * 60] * 2)
+    table, verdict = found.table(width), found.verdict(width)
+    assert max(map(len, f"{table}\n{verdict}".splitlines())) <= width
+    assert "for_a_block.10.body.3  conv2d" in table
+    assert verdict.count("- word") == 2
+    assert repr(found) == str(found)

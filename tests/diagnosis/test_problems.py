@@ -1,0 +1,98 @@
+"""Models that cannot be served: what is wrong, and where."""
+
+import re
+
+import pytest
+import torch
+from torch import nn
+from zoo.critics import Diffusion
+from zoo.inception import GoogLeNet
+
+import jacnorm as jn
+
+
+class Coupled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        x = torch.relu(self.fc(x))
+        x = x - x.mean(0)  # couples
+        return self.fc(x)
+
+
+class Logarithm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        x = torch.log(torch.relu(self.fc(x)))
+        return self.fc(x)
+
+
+class Asserts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        x = self.fc(x)
+        torch._assert(x.shape[1] == 5, "the width is wrong")  # as timm does
+        return x
+
+
+class NormOfZero(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4, bias=False)
+
+    def forward(self, x):
+        return self.fc(0 * x).norm(dim=1, keepdim=True) + x
+
+
+class Distances(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.centres = nn.Parameter(torch.randn(3, 4))
+
+    def forward(self, x):
+        return torch.cdist(x, self.centres)
+
+
+HERE = r"[^)]*test_problems.py:"
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "words", "calls"),
+    [
+        (Coupled(), (4,), rf"depends on the input of another.*first shows after sub \({HERE}", 5),
+        (Logarithm(), (4,), rf"NaN or inf.*first shows after log \({HERE}", 4),
+        (Asserts(), (4,), rf"AssertionError: the width is wrong. It failed here: {HERE}", 1),
+        (
+            nn.Sequential(nn.Linear(4, 6), nn.Linear(5, 6)),
+            (4,),
+            r"cannot be multiplied.*It failed here: layer 1\.$",
+            1,
+        ),
+        (NormOfZero(), (4,), r"penalty's gradient is NaN or inf in fc\.weight\. ", 4),
+        (Distances(), (4,), "'_cdist_backward' is not implemented. J v.*replace the layer", 1),
+        (Diffusion(), (1, 5, 5), r"missing 1 required positional argument: 't'.*def f\(x\): return", 0),
+        (GoogLeNet(aux_logits=True), (3, 8, 8), r"returned GoogLeNetOutputs.*model\(x\)\.logits", 45),
+        (nn.BatchNorm1d(4), (4,), "more than 1 value per channel", 0),
+    ],
+)
+def test_problems(model, shape, words, calls):
+    x = torch.randn(1 if isinstance(model, nn.BatchNorm1d) else 8, *shape)
+    found = jn.doctor(model, x)
+    assert not found.served
+    assert re.search(words, found.problem), found.problem
+    assert len(found.calls) == calls
+    assert found.cost is None
+    assert "Problem  " in str(found)
+
+
+def test_what_is_no_input_at_all_is_an_error():
+    with pytest.raises(jn.InputError, match="needs real inputs"):
+        jn.doctor(nn.Flatten(), torch.ones(2, 1, 28, 28, dtype=torch.int64))
