@@ -67,6 +67,8 @@ def examine(model: Any, x: Tensor) -> Diagnosis:
 def _tried(found: Diagnosis, J: Linearization, modules: dict[str, nn.Module], random: bool) -> Diagnosis:
     """What a training step will ask for: products, and their gradients."""
     try:
+        with torch.no_grad():  # fails here, with an explanation, what would fail in backward() without one
+            J.jvp(torch.zeros(J.input_shape, dtype=J.dtype, device=J.device))
         of = gradients(J, modules)
     except UnsupportedModelError as error:
         return replace(found, problem=str(error))
