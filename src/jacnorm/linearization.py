@@ -18,6 +18,7 @@ from .engines.tape import Tape
 from .errors import InputError, UnsupportedModelError
 from .estimators.gram import rows
 from .estimators.operator import Transposed, is_wide
+from .precision import at_least_single, without_autocast
 from .verify import Verdict, check_independent, disagreement, verdict
 
 Engine = Literal["auto", "layerwise", "autograd"]
@@ -27,7 +28,8 @@ BatchNorm = Literal["fixed", "flowing"]
 class Linearization:
     """The Jacobian J of `model` at each sample of `x`: J v, Jᵀ u, and `output`, which is model(x).
 
-    Products are per sample and differentiable with respect to the model's parameters. `engine` says what
+    Products are per sample and differentiable with respect to the model's parameters. They are taken in the
+    precision that the model ran in and returned in `dtype`, float32 or better. `engine` says what
     computes them and `reason` why it is not the layerwise engine (None if it is). `layers` are the linear
     and convolution layers that were called, as operators; `tape` is the recorded network, if there is one.
     """
@@ -43,7 +45,7 @@ class Linearization:
     ):
         self.model, self.output, self.layers, self.reason = model, output, layers, reason
         self.input_shape, self.output_shape = x.shape, output.shape
-        self.dtype, self.device = x.dtype, x.device
+        self.input_dtype, self.dtype, self.device = x.dtype, at_least_single(x.dtype), x.device
         self._products = products
         self._versions = [layer.weight._version for layer in layers]
 
@@ -59,14 +61,19 @@ class Linearization:
         """J v for v shaped like x: the paper's forward mode."""
         check_vector("v", v, self.input_shape, "the input")
         self._check_unchanged()
-        return _outside_inference_mode(self._products.jvp, v.to(self.dtype))
+        return self._take(self._products.jvp, v.to(self.input_dtype))
 
     def vjp(self, u: Tensor) -> Tensor:
         """Jᵀ u for u shaped like the output: the paper's backward mode."""
         check_vector("u", u, self.output_shape, "the output")
         self._check_unchanged()
-        result = _outside_inference_mode(self._products.vjp, u.to(self.output.dtype))
+        result = self._take(self._products.vjp, u.to(self.output.dtype))
         return u.new_zeros(self.input_shape, dtype=self.dtype) if result is None else result
+
+    def _take(self, product: Callable[[Tensor], Any], w: Tensor) -> Any:
+        with without_autocast(self.device):  # whoever asks: each recorded call has its own
+            result = _outside_inference_mode(product, w)
+        return None if result is None else result.to(at_least_single(result.dtype))
 
     def _check_unchanged(self) -> None:
         if any(n != layer.weight._version for n, layer in zip(self._versions, self.layers, strict=True)):
@@ -159,11 +166,12 @@ def _record_and_verify(
         output = run(model, inside)
     check_output(output, x, model)
     graph = Graph(leaf, output, gate)
-    if not known.independent:
-        known.independent = check_independent(graph, output)
     tape, reason = _tape(recorder, output)
-    if tape is not None:
-        reason = disagreement(tape, graph, output, x)
+    with without_autocast(x.device):
+        if not known.independent:
+            known.independent = check_independent(graph, output)
+        if tape is not None:
+            reason = disagreement(tape, graph, output, x, recorder.eps)
     if engine != "autograd":
         known.layerwise, known.reason = reason is None, reason
     if reason is not None and engine == "layerwise":

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from ..precision import autocast_at
 from .ancestry import Ancestry
 from .batchnorm import Gate, batch_norm
 from .calls import canonical_name, one_way
@@ -72,6 +73,11 @@ class Recorder(TorchFunctionMode):
         if any(activation.spoilt for activation in self._borrowed):
             raise NoRule("an activation was changed in place after it was used")
         return Tape(self._steps, self._source, target)
+
+    @property
+    def eps(self) -> float:
+        """Of the coarsest precision that occurred."""
+        return max(torch.finfo(dtype).eps for dtype in set(self._dtypes))
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -208,7 +214,10 @@ class Recorder(TorchFunctionMode):
             return
         as_tuple = (lambda u: (backward(u),)) if single else backward
         dtypes = [y.dtype if s is None else self._dtypes[s] for s in sources]
-        if any(dtype != y.dtype for dtype in dtypes):
+        autocast = autocast_at(y)
+        if autocast is not None:
+            forward, as_tuple = _under(autocast, forward), _under(autocast, as_tuple)
+        if autocast is not None or any(dtype != y.dtype for dtype in dtypes):
             forward, as_tuple = _converting(forward, as_tuple, dtypes, y.dtype)
         self._steps.append(Step(name, sources, self._register(y), forward, as_tuple))
 
@@ -257,6 +266,14 @@ _APPLY = {
     "multilinear": Recorder._multilinear,
     "splitting": Recorder._splitting,
 }
+
+
+def _under(context: Callable[[], Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    def inside(*vectors: Any) -> Any:
+        with context():
+            return function(*vectors)
+
+    return inside
 
 
 def _converting(forward: Any, backward: Any, dtypes: list[torch.dtype], dtype: torch.dtype) -> Any:

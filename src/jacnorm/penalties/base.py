@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ..checks import check_positive
 from ..errors import InputError
 from ..linearization import Linearization
+from ..precision import without_autocast
 
 
 class Penalty(nn.Module, ABC):
@@ -30,13 +31,14 @@ class Penalty(nn.Module, ABC):
                 f"A penalty takes J = jacnorm.linearize(model, x), found {type(J).__name__}; "
                 "J.output is model(x)."
             )
-        result: Tensor = super().__call__(J, index=index)
+        with without_autocast(J.device):
+            result: Tensor = super().__call__(J, index=index)
         return result
 
     @abstractmethod
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor: ...
 
-    def random(self, shape: torch.Size, like: Tensor) -> Tensor:
+    def random(self, shape: torch.Size, like: Tensor | Linearization) -> Tensor:
         """Gaussian numbers from this penalty's own stream; torch's global state is left alone."""
         generator = torch.Generator(like.device).manual_seed(self.seed + 1_000_003 * self._draws)
         self._draws += 1

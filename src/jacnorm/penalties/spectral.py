@@ -67,7 +67,7 @@ class SpectralPenalty(Penalty):
 
     @torch.no_grad()
     def _from_random(self, J: Linearization) -> Tensor:
-        v = normalized(self.random(J.input_shape, J.output))
+        v = normalized(self.random(J.input_shape, J))
         return self._more_rounds(J, normalized(J.jvp(v)))
 
     def _from_stored(self, J: Linearization, index: Tensor) -> Tensor:
@@ -87,19 +87,22 @@ class SpectralPenalty(Penalty):
 
     @torch.no_grad()
     def _store(self, index: Tensor, direction: Tensor) -> None:
-        """Keep the direction. The gradient at u is a positive multiple of J v, or zero and says nothing."""
+        """Keep the direction. The gradient at u is a positive multiple of J v, or says nothing: it is zero,
+        or has overflowed under a loss scale that is too large."""
         rows = normalized(direction).reshape(len(index), -1)
         if rows.shape[1:] == self.u.shape[1:]:  # else another network has come in between
-            known = (norms(direction) > 0)[:, None]
+            size = norms(direction)
+            known = ((size > 0) & torch.isfinite(size))[:, None]
             self.u[index] = torch.where(known, rows, self.u[index])
 
     def _make_room(self, J: Linearization, index: Tensor) -> Tensor:
         index = _checked(index, J.output_shape[0])
         n_out = J.output_shape[1:].numel()
-        table = self.u.to(J.output) if self.u.shape[1:] == (n_out,) else J.output.new_empty(0, n_out)
+        table = self.u if self.u.shape[1:] == (n_out,) else self.u.new_empty(0, n_out)
+        table = table.to(dtype=J.dtype, device=J.device)
         missing = int(index.max()) + 1 - len(table)
         if missing > 0:  # grow in large steps, since a first epoch asks for row after row
-            new = self.random(torch.Size((max(missing, len(table) // 2), n_out)), J.output)
+            new = self.random(torch.Size((max(missing, len(table) // 2), n_out)), J)
             table = torch.cat([table, normalized(new)])
         self.u = table.detach()
         return index.to(J.device)
