@@ -37,7 +37,7 @@ class Linearization:
     def __init__(
         self,
         products: Tape | Graph,
-        model: Callable[[Tensor], Tensor],
+        model: Callable[..., Tensor],
         x: Tensor,
         output: Tensor,
         layers: list[WeightedLayer],
@@ -93,13 +93,16 @@ class Linearization:
 
 
 def linearize(
-    model: Callable[[Tensor], Tensor],
+    model: Callable[..., Tensor],
     x: Tensor,
-    *,
+    *args: Any,
     engine: Engine = "auto",
     batch_norm: BatchNorm = "fixed",
+    **kwargs: Any,
 ) -> Linearization:
     """Run `model` once on the batch `x` and return its Jacobian at each sample.
+
+    Further arguments are the model's own, as in linearize(model, x, mask=mask); J takes them for constants.
 
     engine
         "layerwise" replays the layers without biases and with the recorded masks (the paper's
@@ -123,15 +126,15 @@ def linearize(
         raise InputError(f"engine={engine!r}: choose 'auto', 'layerwise' or 'autograd'.")
     if batch_norm not in ("fixed", "flowing"):
         raise InputError(f"batch_norm={batch_norm!r}: choose 'fixed' or 'flowing'.")
-    known = verdict(model, x)
+    known = verdict(model, x, args, kwargs)
     wants_gradients = torch.is_grad_enabled()
     with torch.inference_mode(False), torch.enable_grad():
         x = x.clone() if x.is_inference() else x
         J = None
         if engine != "autograd" and known.layerwise and (known.independent or len(x) == 1):
-            J = _record(model, x, batch_norm)
+            J = _record(model, x, args, kwargs, batch_norm)
         if J is None:
-            J = _record_and_verify(model, x, engine, batch_norm, known)
+            J = _record_and_verify(model, x, args, kwargs, engine, batch_norm, known)
     J.output = J.output if wants_gradients else J.output.detach()
     return J
 
@@ -139,13 +142,13 @@ def linearize(
 # ---- Running the model ------------------------------------------------------------------------------
 
 
-def _record(model: Any, x: Tensor, batch_norm: BatchNorm) -> Linearization | None:
+def _record(model: Any, x: Tensor, args: Any, kwargs: Any, batch_norm: BatchNorm) -> Linearization | None:
     """A model that had a rule for every call: record them and nothing else. None if it has changed."""
     inside = x.clone()  # so that the model may write into its input
     recorder = Recorder(inside, flowing=batch_norm == "flowing", gate=None)
     try:
         with recorder:
-            output = run(model, inside)
+            output = run(model, inside, *args, **kwargs)
         check_output(output, x, model)
         return Linearization(recorder.tape(output), model, x, output, recorder.layers, None)
     except NoRule:
@@ -154,16 +157,16 @@ def _record(model: Any, x: Tensor, batch_norm: BatchNorm) -> Linearization | Non
 
 
 def _record_and_verify(
-    model: Any, x: Tensor, engine: Engine, batch_norm: BatchNorm, known: Verdict
+    model: Any, x: Tensor, args: Any, kwargs: Any, engine: Engine, batch_norm: BatchNorm, known: Verdict
 ) -> Linearization:
     """Record the calls and autograd's graph in one run, so that either engine can serve."""
     gate = Gate()
-    leaf = x if x.requires_grad else x.detach().requires_grad_()
+    leaf = _leaf(x)
     inside = leaf.clone()
     reason = {"auto": known.reason, "layerwise": None, "autograd": "asked for"}[engine]
     recorder = Recorder(inside, flowing=batch_norm == "flowing", gate=gate, reason=reason)
     with recorder, sdpa_kernel(SDPBackend.MATH):
-        output = run(model, inside)
+        output = run(model, inside, *args, **kwargs)
     check_output(output, x, model)
     graph = Graph(leaf, output, gate)
     tape, reason = _tape(recorder, output)
@@ -180,6 +183,20 @@ def _record_and_verify(
         )
     products = graph if reason is not None or tape is None else tape
     return Linearization(products, model, x, output, recorder.layers, reason)
+
+
+def _leaf(x: Tensor) -> Tensor:
+    """x under a name of its own: another argument that depends on x, too, counts as a constant."""
+    if x.requires_grad:
+        return x.view_as(x)
+    try:
+        return x.detach().requires_grad_()
+    except RuntimeError as error:
+        raise UnsupportedModelError(
+            "A transform of torch.func (grad, vjp, vmap, …) goes through linearize only where the layerwise engine "
+            "serves and knows the model: call linearize once outside of it. For other models give functional_call "
+            "parameters that require gradients, and differentiate with torch.autograd.grad."
+        ) from error
 
 
 def _tape(recorder: Recorder, output: Tensor) -> tuple[Tape | None, str | None]:

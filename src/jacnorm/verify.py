@@ -26,12 +26,13 @@ class Verdict:
 _verdicts: weakref.WeakKeyDictionary[Any, dict[Any, Verdict]] = weakref.WeakKeyDictionary()
 
 
-def verdict(model: Any, x: Tensor) -> Verdict:
+def verdict(model: Any, x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Verdict:
     """What earlier runs of this model have shown, in this mode and on inputs of this shape."""
     # A bound method is a new object each time it is looked up; its instance is not.
     owner, what = getattr(model, "__self__", model), getattr(model, "__func__", None)
     autocast = torch.is_autocast_enabled(x.device.type)
-    key = (what, getattr(owner, "training", None), x.shape[1:], x.dtype, autocast)
+    others = tuple(map(type, args)), tuple((name, type(value)) for name, value in kwargs.items())
+    key = (what, getattr(owner, "training", None), x.shape[1:], x.dtype, autocast, others)
     try:
         return _verdicts.setdefault(owner, {}).setdefault(key, Verdict())
     except TypeError:  # cannot be hashed or weakly referenced: looked at each time
