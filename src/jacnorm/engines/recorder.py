@@ -47,9 +47,10 @@ class WeightedLayer:
 class Recorder(TorchFunctionMode):
     """Follows every tensor that depends on x.
 
-    Without a gate, the first call that has no rule ends the run with `NoRule`; `roll_back` then undoes what
-    the run has changed. With a gate, the run goes on, `reason` keeps why, and autograd's graph serves
-    instead (see `engines/autograd.py`).
+    A call without a rule matters only if the output depends on it (and not, say, a loss that the model
+    computes on the way): `tape` then raises `NoRule`. What spoils the whole record raises it at once without a
+    gate, and `roll_back` then undoes what the run has changed. With a gate, the run goes on, `reason` keeps
+    why, and autograd's graph serves instead (see `engines/autograd.py`).
     """
 
     def __init__(self, x: Tensor, *, flowing: bool, gate: Gate | None, reason: str | None = None):
@@ -60,6 +61,7 @@ class Recorder(TorchFunctionMode):
         self._flowing, self._gate = flowing, gate
         self._slots: dict[int, tuple[weakref.ref[Tensor], int, Slot]] = {}
         self._dtypes: list[torch.dtype] = []  # of each slot
+        self._without_rule: dict[Slot | None, str] = {}
         self._source = self._register(x)
         self._ancestry = Ancestry(x)
         self._borrowed: list[Borrowed] = []
@@ -72,7 +74,11 @@ class Recorder(TorchFunctionMode):
             raise NoRule("the output is not made of recorded calls on the input")
         if any(activation.spoilt for activation in self._borrowed):
             raise NoRule("an activation was changed in place after it was used")
-        return Tape(self._steps, self._source, target)
+        tape = Tape(self._steps, self._source, target)
+        for slot in (target, *(s for step in tape.steps for s in step.sources)):
+            if slot in self._without_rule:
+                raise NoRule(f"{self._without_rule[slot]} has no piecewise linear rule")
+        return tape
 
     @property
     def eps(self) -> float:
@@ -170,8 +176,7 @@ class Recorder(TorchFunctionMode):
         y = ELEMENTARY.get(name, func)(*args, **kwargs)
         if name in CONSTANT or _carries_no_derivative(y):
             return y
-        self._give_up(f"{name} has no piecewise linear rule")
-        return self._follow(y)
+        return self._follow(y, without_rule=name)
 
     def _call_on_others(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A call on parameters and constants, or on what depends on x by a way that was not seen."""
@@ -252,11 +257,11 @@ class Recorder(TorchFunctionMode):
                 return True
         return False
 
-    def _follow(self, result: Any) -> Any:
+    def _follow(self, result: Any, without_rule: str = "a call") -> Any:
         """Keep track of what depends on x after a call without a rule."""
         for y in _tensors(result):
             if y.is_floating_point() or y.is_complex():
-                self._register(y)
+                self._without_rule[self._register(y)] = without_rule
         return result
 
 
