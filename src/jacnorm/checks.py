@@ -63,8 +63,8 @@ def _finite(output: Tensor) -> bool:
         if "vmap" not in str(error):
             raise
         raise UnsupportedModelError(
-            "linearize is called under vmap, which cannot look at values. It takes a batch as it is: call it outside, "
-            "once for each network if there are several, and use vmap on J.vjp or J.jvp if need be."
+            "linearize is called under vmap, which cannot look at values. It takes a batch as it is: call it "
+            "outside, once for each network if there are several, and use vmap on J.vjp or J.jvp if need be."
         ) from error
 
 

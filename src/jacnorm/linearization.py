@@ -193,9 +193,9 @@ def _leaf(x: Tensor) -> Tensor:
         return x.detach().requires_grad_()
     except RuntimeError as error:
         raise UnsupportedModelError(
-            "A transform of torch.func (grad, vjp, vmap, …) goes through linearize only where the layerwise engine "
-            "serves and knows the model: call linearize once outside of it. For other models give functional_call "
-            "parameters that require gradients, and differentiate with torch.autograd.grad."
+            "A transform of torch.func (grad, vjp, vmap, …) goes through linearize only where the layerwise "
+            "engine serves and knows the model: call linearize once outside of it. For other models give "
+            "functional_call parameters that require gradients, and differentiate with torch.autograd.grad."
         ) from error
 
 

@@ -48,9 +48,9 @@ class Recorder(TorchFunctionMode):
     """Follows every tensor that depends on x.
 
     A call without a rule matters only if the output depends on it (and not, say, a loss that the model
-    computes on the way): `tape` then raises `NoRule`. What spoils the whole record raises it at once without a
-    gate, and `roll_back` then undoes what the run has changed. With a gate, the run goes on, `reason` keeps
-    why, and autograd's graph serves instead (see `engines/autograd.py`).
+    computes on the way): `tape` then raises `NoRule`. What spoils the whole record raises it at once where
+    there is no gate, and `roll_back` then undoes what the run has changed. With a gate, the run goes on,
+    `reason` keeps why, and autograd's graph serves instead (see `engines/autograd.py`).
     """
 
     def __init__(self, x: Tensor, *, flowing: bool, gate: Gate | None, reason: str | None = None):
