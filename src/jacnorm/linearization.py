@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.parallel import DistributedDataParallel
 
 from .checks import check_input, check_output, check_vector, run
 from .engines.autograd import Graph
@@ -18,6 +19,7 @@ from .engines.tape import Tape
 from .errors import InputError, UnsupportedModelError
 from .estimators.gram import rows
 from .estimators.operator import Transposed, is_wide
+from .forwarding import replaced_forward
 from .precision import at_least_single, without_autocast
 from .verify import Verdict, check_independent, disagreement, verdict
 
@@ -126,6 +128,8 @@ def linearize(
         raise InputError(f"engine={engine!r}: choose 'auto', 'layerwise' or 'autograd'.")
     if batch_norm not in ("fixed", "flowing"):
         raise InputError(f"batch_norm={batch_norm!r}: choose 'fixed' or 'flowing'.")
+    if isinstance(model, DistributedDataParallel):
+        return _inside_ddp(model, x, args, kwargs, engine, batch_norm)
     known = verdict(model, x, args, kwargs)
     wants_gradients = torch.is_grad_enabled()
     with torch.inference_mode(False), torch.enable_grad():
@@ -183,6 +187,26 @@ def _record_and_verify(
         )
     products = graph if reason is not None or tape is None else tape
     return Linearization(products, model, x, output, recorder.layers, reason)
+
+
+def _inside_ddp(
+    model: Any, x: Tensor, args: Any, kwargs: Any, engine: Engine, batch_norm: BatchNorm
+) -> Linearization:
+    """The module inside is what has a Jacobian; what the wrapper hangs on the output is for the loss alone.
+
+    (With static_graph it starts to reduce the gradients as soon as anything is pulled back through it.)
+    """
+    plain, found = model.module.forward, list[Linearization]()
+
+    def forward(z: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        found.append(linearize(plain, z, *args, engine=engine, batch_norm=batch_norm, **kwargs))
+        return found[0].output
+
+    with replaced_forward(model.module, forward):
+        output = model(x, *args, **kwargs)
+    J = found[0]
+    J.model, J.output = model, output
+    return J
 
 
 def _leaf(x: Tensor) -> Tensor:

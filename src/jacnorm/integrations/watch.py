@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
+from ..forwarding import replaced_forward
 from ..linearization import BatchNorm, Linearization, linearize
 from ..penalties import Penalty, SpectralPenalty
 
@@ -48,7 +49,7 @@ class Watch:
         with ExitStack() as stack:
             for call in self._calls:
                 forward = partial(self._forward, call, call.module.forward)
-                stack.enter_context(_replaced(call.module, forward))
+                stack.enter_context(replaced_forward(call.module, forward))
             try:
                 yield self
             finally:
@@ -110,21 +111,8 @@ def _with_embeddings(layer: nn.Module, e: Tensor, run: Callable[[], Any]) -> Any
     def forward(*args: Any, **kwargs: Any) -> Any:
         return waiting.pop() if waiting else plain(*args, **kwargs)
 
-    with _replaced(layer, forward):
+    with replaced_forward(layer, forward):
         return run()
-
-
-@contextmanager
-def _replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
-    own = module.__dict__.get("forward")  # some trainers have put one there already
-    module.forward = forward
-    try:
-        yield
-    finally:
-        if own is None:
-            del module.forward
-        else:
-            module.forward = own
 
 
 def measures(penalty: Penalty, value: Tensor) -> dict[str, Tensor]:
