@@ -71,7 +71,8 @@ class SpectralPenalty(Penalty):
         return self._more_rounds(J, normalized(J.jvp(v)))
 
     def _from_stored(self, J: Linearization, index: Tensor) -> Tensor:
-        index = self._make_room(J, index)
+        index = _checked(index, J.output_shape[0]).to(J.device)
+        self.make_room(J, index)
         with torch.no_grad():
             u = self._more_rounds(J, self.u[index].view(J.output_shape))
             if self.iterations > 1:
@@ -95,8 +96,9 @@ class SpectralPenalty(Penalty):
             known = ((size > 0) & torch.isfinite(size))[:, None]
             self.u[index] = torch.where(known, rows, self.u[index])
 
-    def _make_room(self, J: Linearization, index: Tensor) -> Tensor:
-        index = _checked(index, J.output_shape[0])
+    def make_room(self, J: Linearization, index: Tensor) -> None:
+        """Random vectors for samples that are new. (Each call does it for its own; where several processes
+        share a batch, all must do it for the whole, to draw alike.)"""
         n_out = J.output_shape[1:].numel()
         table = self.u if self.u.shape[1:] == (n_out,) else self.u.new_empty(0, n_out)
         table = table.to(dtype=J.dtype, device=J.device)
@@ -105,7 +107,6 @@ class SpectralPenalty(Penalty):
             new = self.random(torch.Size((max(missing, len(table) // 2), n_out)), J)
             table = torch.cat([table, normalized(new)])
         self.u = table.detach()
-        return index.to(J.device)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         if prefix + "u" in state_dict:  # as many rows as were saved
