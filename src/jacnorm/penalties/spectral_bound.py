@@ -12,7 +12,7 @@ from ..engines.recorder import WeightedLayer
 from ..engines.tape import Step
 from ..errors import InputError, UnsupportedModelError
 from ..estimators import spectral_norm
-from ..estimators.operator import normalized, norms
+from ..estimators.operator import normalized
 from ..linearization import Linearization
 from ..precision import at_least_single, in_full_precision
 from .base import Penalty
@@ -82,8 +82,9 @@ class SpectralBoundPenalty(Penalty):
 
     @torch.no_grad()
     def _store(self, name: str, gradient: Tensor) -> None:
-        if 0 < norms(gradient) < float("inf"):  # else it says nothing: the loss may have been scaled too far
-            setattr(self, name, normalized(gradient))
+        length = gradient.norm()
+        if 0 < length < float("inf"):  # else it says nothing: the loss may have been scaled too far
+            setattr(self, name, gradient / length)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         for name in list(self._buffers):
