@@ -24,6 +24,7 @@ from jacnorm.integrations.indexing import WithIndex
 from jacnorm.integrations.transformers import RegularizedTrainer
 
 TINY = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 12}
+TINY |= {"initializer_range": 0.3}  # for a Jacobian that matters
 IDS = torch.tensor([[1, 5, 3, 2, 4], [7, 2, 6, 0, 0], [3, 1, 0, 0, 0], [8, 8, 2, 5, 0]])
 MASK = (IDS > 0).long()
 LABELS = torch.tensor([0, 1, 2, 1])

@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import Trainer
+from transformers import Trainer, TrainerCallback
 
 from ..linearization import BatchNorm
 from ..penalties import Penalty
+from .distributed import share_vectors
 from .indexing import split_index
 from .watch import Watch, measures
 
@@ -33,6 +34,8 @@ class RegularizedTrainer(Trainer):
         self.penalty = penalty
         self._watch = Watch(self.accelerator.unwrap_model(self.model), batch_norm=batch_norm)
         self._measured: list[dict[str, Tensor]] = []  # since the last log
+        self._seen: list[Tensor] = []  # in this epoch
+        self.add_callback(_AfterEpoch(self))
 
     def compute_loss(
         self,
@@ -48,6 +51,7 @@ class RegularizedTrainer(Trainer):
             loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
             value = self.penalty(seen.J, index=index)
         self._measured.append(measures(self.penalty, value))
+        self._seen += [] if index is None else [index]
         loss = loss + value / self._steps_not_divided_by(num_items_in_batch)
         return (loss, outputs) if return_outputs else loss
 
@@ -80,4 +84,16 @@ class RegularizedTrainer(Trainer):
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         super()._load_from_checkpoint(resume_from_checkpoint, model)
-        self.penalty.load_state_dict(torch.load(Path(resume_from_checkpoint) / STATE, weights_only=True))
+        file = Path(resume_from_checkpoint) / STATE
+        if file.exists():  # a plain Trainer may have begun
+            self.penalty.load_state_dict(torch.load(file, weights_only=True))
+
+
+class _AfterEpoch(TrainerCallback):
+    def __init__(self, trainer: RegularizedTrainer):
+        self._trainer = trainer
+
+    def on_epoch_end(self, args: Any, *_: Any, **__: Any) -> None:
+        seen, self._trainer._seen = self._trainer._seen, []
+        if seen and args.world_size > 1:
+            share_vectors(self._trainer.penalty, torch.cat(seen))
