@@ -3,13 +3,13 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 from jacnorm.lab.config import RunConfig
 from jacnorm.lab.data import load
-from jacnorm.lab.progress import Progress
 from jacnorm.lab.run import make_penalty
 from jacnorm.lab.run_files import load_run
 from jacnorm.lab.share import Share
@@ -42,25 +42,21 @@ def test_processes_draw_alike_what_they_share_and_nothing_else(method, warm, ali
 
 
 def test_torchrun_ends_with_the_weights_of_one_process(tmp_path):
-    """Also from a checkpoint that one process has left, and with a last batch that is too small to share."""
+    """Stopped and resumed on the way, and with a last batch that is too small to share."""
     digits = load("digits")
     config = RunConfig(epochs=3, batch_size=359, learning_rate=0.1, weight=0.1, augment=True)
     expected = train(config, digits, tmp_path / "one")
-
-    class Stop(Exception):
-        pass
-
-    def stop(metrics):
-        raise Stop
-
-    with pytest.raises(Stop):
-        train(config, digits, tmp_path / "two", progress=Progress(quiet=True, listeners=(stop,)))
+    (tmp_path / "three.toml").write_text(
+        "epochs = 3\nbatch_size = 359\nlearning_rate = 0.1\nweight = 0.1\naugment = true\n"
+    )
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-    command = [*torchrun, "-m", "jacnorm", "train", "--out", tmp_path / "two", "--resume", "--json"]
+    options = ["--config", tmp_path / "three.toml", "--out", tmp_path / "two", "--quiet"]
+    command = [*torchrun, Path(__file__).with_name("share_checks.py"), *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)  # from one process
-    assert result == json.loads((tmp_path / "two" / "result.json").read_text())
+    result = json.loads((tmp_path / "two" / "result.json").read_text())
+    printed = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    assert [json.loads(line) for line in printed] == [result]  # by one process
     for ours, theirs in zip(result["history"], expected["history"], strict=True):
         for name in ("train_loss", "train_penalty", "train_accuracy", "validation_loss"):
             assert ours[name] == pytest.approx(theirs[name], rel=1e-4), name

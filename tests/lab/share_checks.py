@@ -1,0 +1,20 @@
+"""`jacnorm train` in each process of torchrun, stopped after two epochs and resumed; run by test_share.py."""
+
+import sys
+
+from jacnorm.lab.cli import main
+from jacnorm.lab.progress import Progress
+
+epoch_done = Progress.epoch_done
+
+
+def stop_after_two(self, metrics):
+    epoch_done(self, metrics)
+    if metrics["epoch"] == 2:
+        raise KeyboardInterrupt
+
+
+Progress.epoch_done = stop_after_two
+assert main(["train", *sys.argv[1:]]) == 130
+Progress.epoch_done = epoch_done
+sys.exit(main(["train", "--resume", "--json", *sys.argv[1:]]))
