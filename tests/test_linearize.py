@@ -112,6 +112,32 @@ def test_layerwise_says_why_not():
     assert jn.linearize(model, torch.randn(2, 4)).reason == "gelu has no piecewise linear rule"
 
 
+def test_a_loss_that_the_model_computes_on_the_way_is_no_obstacle():
+    net, labels = MLP((4, 5, 3)), torch.tensor([0, 1])
+
+    class WithLoss(nn.Module):
+        adds = False
+
+        def forward(self, x):
+            logits = net(x)
+            self.loss = F.cross_entropy(logits, labels)
+            return logits + 0 * torch.tanh(logits) if self.adds else logits
+
+    model, x = WithLoss(), torch.randn(2, 4)
+    for _ in range(2):  # examined, then known
+        J = jn.linearize(model, x)
+        assert J.engine == "layerwise"
+        torch.testing.assert_close(J.dense(), jn.linearize(net, x).dense())
+        model.loss.backward()
+        ours = [p.grad for p in net.parameters()]
+        net.zero_grad()
+        F.cross_entropy(net(x), labels).backward()
+        torch.testing.assert_close(ours, [p.grad for p in net.parameters()])
+        net.zero_grad()
+    model.adds = True
+    assert jn.linearize(model, x).reason == "tanh has no piecewise linear rule"
+
+
 class SquashedReLU(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):

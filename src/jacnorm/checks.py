@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .errors import InputError, JacnormError, ModelError, NonFiniteError
+from .errors import InputError, JacnormError, ModelError, NonFiniteError, UnsupportedModelError
 
 
 def check_input(x: object, at: str | None = None) -> None:
@@ -26,10 +26,10 @@ def check_input(x: object, at: str | None = None) -> None:
         )
 
 
-def run(model: Callable[[Tensor], Any], x: Tensor) -> Any:
-    """model(x), with an error of its own told apart from ours."""
+def run(model: Callable[..., Any], x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """model(x, …), with an error of its own told apart from ours."""
     try:
-        return model(x)
+        return model(x, *args, **kwargs)
     except (torch.OutOfMemoryError, JacnormError):
         raise
     except (RuntimeError, ValueError, TypeError) as error:
@@ -61,7 +61,7 @@ def check_output(output: object, x: Tensor, model: object) -> None:
             f"The output has shape {tuple(output.shape)} for a batch of {len(x)}: its first axis must "
             "be the batch, one output for each sample. For a single sample pass x.unsqueeze(0)."
         )
-    if not torch.isfinite(output).all():
+    if not _finite(output):
         raise NonFiniteError(f"The model's output has NaN or inf: {_culprit(x, model)}")
 
 
@@ -72,6 +72,18 @@ def _first(output: object) -> str:
     if fields := getattr(output, "_fields", None):  # a named tuple
         return f".{fields[0]}"
     return "[0]" if isinstance(output, list | tuple) else ".logits"
+
+
+def _finite(output: Tensor) -> bool:
+    try:
+        return bool(torch.isfinite(output).all())
+    except RuntimeError as error:
+        if "vmap" not in str(error):
+            raise
+        raise UnsupportedModelError(
+            "linearize is called under vmap, which cannot look at values. It takes a batch as it is: call it "
+            "outside, once for each network if there are several, and use vmap on J.vjp or J.jvp if need be."
+        ) from error
 
 
 def check_vector(name: str, vector: object, shape: torch.Size, of: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.parallel import DistributedDataParallel
 
 from .checks import check_input, check_vector
 from .engines.autograd import Graph
@@ -22,6 +23,8 @@ from .errors import InputError, UnsupportedModelError
 from .estimators.gram import rows
 from .estimators.operator import Transposed, is_wide
 from .estimators.transforms import Affine, Map, Weighted
+from .forwarding import replaced_forward
+from .precision import at_least_single, without_autocast
 from .verify import Verdict, check_independent, disagreement, verdict
 
 Engine = Literal["auto", "layerwise", "autograd"]
@@ -32,8 +35,10 @@ BatchNorm = Literal["fixed", "flowing"]
 class Request:
     """What `linearize` was asked for."""
 
-    model: Callable[[Tensor], Tensor]
+    model: Callable[..., Tensor]
     x: Tensor
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
     engine: Engine
     batch_norm: BatchNorm
     at: str | None
@@ -43,14 +48,28 @@ class Request:
     def recorder(self, gate: Gate | None, reason: str | None = None) -> Recorder:
         return Recorder(flowing=self.batch_norm == "flowing", gate=gate, reason=reason, given=self.given)
 
+    def section(self) -> Section:
+        return Section(self.model, self.args, self.kwargs, self.at, self.to)
+
+    def part(self, positions: Tensor, given: Sequence[Statistics | None]) -> Request:
+        """The same for some samples; further arguments with a row a sample go along."""
+
+        def taken(value: Any) -> Any:
+            a_row_each = isinstance(value, Tensor) and value.dim() > 0 and len(value) == len(self.x)
+            return value[positions] if a_row_each else value
+
+        args, kwargs = tuple(map(taken, self.args)), {k: taken(v) for k, v in self.kwargs.items()}
+        return replace(self, x=self.x[positions], args=args, kwargs=kwargs, given=given)
+
 
 class Linearization:
     """The Jacobian J of `model` at each sample of `x`: J v, Jᵀ u, and `output`, which is model(x).
 
-    Products are per sample and differentiable with respect to the model's parameters. `engine` says what
-    computes them and `reason` why it is not the layerwise engine (None if it is). `layers` are the linear
-    and convolution layers that were called, as operators; `tape` is the recorded network, if there is one
-    and J is its Jacobian. `input_shape` and `output_shape` are those of J.
+    Products are per sample and differentiable with respect to the model's parameters. They are taken in the
+    precision that the model ran in and returned in `dtype`, float32 or better. `engine` says what computes
+    them and `reason` why it is not the layerwise engine (None if it is). `layers` are the linear and
+    convolution layers that were called, as operators; `tape` is the recorded network, if there is one and J
+    is its Jacobian. `input_shape` and `output_shape` are those of J.
     """
 
     def __init__(
@@ -65,8 +84,8 @@ class Linearization:
         layers = recorder.layers
         self.model, self.output, self.layers, self.reason = section.model, output, layers, reason
         self.input_shape, self.output_shape = section.first.shape, section.last.shape
-        self.dtype, self.device = section.first.dtype, section.first.device
-        self._output_dtype = section.last.dtype
+        self.input_dtype, self.device = section.first.dtype, section.first.device
+        self.dtype, self._output_dtype = at_least_single(self.input_dtype), section.last.dtype
         self._products, self._request, self._statistics = products, request, recorder.statistics
         self._transforms: tuple[Callable[[Linearization], Linearization], ...] = ()
         self._versions = [layer.weight._version for layer in layers]
@@ -83,14 +102,19 @@ class Linearization:
         """J v for v shaped like x: the paper's forward mode."""
         check_vector("v", v, self.input_shape, "the input")
         self._check_unchanged()
-        return _outside_inference_mode(self._products.jvp, v.to(self.dtype))
+        return self._take(self._products.jvp, v.to(self.input_dtype))
 
     def vjp(self, u: Tensor) -> Tensor:
         """Jᵀ u for u shaped like the output: the paper's backward mode."""
         check_vector("u", u, self.output_shape, "the output")
         self._check_unchanged()
-        result = _outside_inference_mode(self._products.vjp, u.to(self._output_dtype))
+        result = self._take(self._products.vjp, u.to(self._output_dtype))
         return u.new_zeros(self.input_shape, dtype=self.dtype) if result is None else result
+
+    def _take(self, product: Callable[[Tensor], Any], w: Tensor) -> Any:
+        with without_autocast(self.device):  # whoever asks: each recorded call has its own
+            result = _outside_inference_mode(product, w)
+        return None if result is None else result.to(at_least_single(result.dtype))
 
     def subset(self, positions: Tensor) -> Linearization:
         """J at some samples of the batch: the model runs once more, on these alone.
@@ -98,8 +122,7 @@ class Linearization:
         Batch norm takes the statistics of the whole batch; dropout draws new masks.
         """
         self._check_unchanged()
-        x = self._request.x[positions.to(self.device)]
-        J = _linearize(replace(self._request, x=x, given=self._statistics))
+        J = _linearize(self._request.part(positions.to(self.device), self._statistics))
         for transform in self._transforms:
             J = transform(J)
         return J
@@ -155,15 +178,18 @@ class Linearization:
 
 
 def linearize(
-    model: Callable[[Tensor], Tensor],
+    model: Callable[..., Tensor],
     x: Tensor,
-    *,
+    *args: Any,
     engine: Engine = "auto",
     batch_norm: BatchNorm = "fixed",
     at: str | None = None,
     to: str | None = None,
+    **kwargs: Any,
 ) -> Linearization:
     """Run `model` once on the batch `x` and return its Jacobian at each sample.
+
+    Further arguments are the model's own, as in linearize(model, x, mask=mask); J takes them for constants.
 
     engine
         "layerwise" replays the layers without biases and with the recorded masks (the paper's
@@ -193,14 +219,16 @@ def linearize(
         raise InputError(f"engine={engine!r}: choose 'auto', 'layerwise' or 'autograd'.")
     if batch_norm not in ("fixed", "flowing"):
         raise InputError(f"batch_norm={batch_norm!r}: choose 'fixed' or 'flowing'.")
-    return _linearize(Request(model, x, engine, batch_norm, at, to))
+    return _linearize(Request(model, x, args, kwargs, engine, batch_norm, at, to))
 
 
 # ---- Running the model ------------------------------------------------------------------------------
 
 
 def _linearize(request: Request) -> Linearization:
-    known = verdict(request.model, request.x, request.at, request.to)
+    if isinstance(request.model, DistributedDataParallel):
+        return _inside_ddp(request)
+    known = verdict(request.model, request.x, request.args, request.kwargs, request.at, request.to)
     wants_gradients = torch.is_grad_enabled()
     with torch.inference_mode(False), torch.enable_grad():
         if request.x.is_inference():
@@ -217,7 +245,7 @@ def _linearize(request: Request) -> Linearization:
 
 def _record(request: Request) -> Linearization | None:
     """A model that had a rule for every call: record them and nothing else. None if it has changed."""
-    section, recorder = Section(request.model, request.at, request.to), request.recorder(gate=None)
+    section, recorder = request.section(), request.recorder(gate=None)
     try:
         output = section.run(request.x, recorder, graph=False)
         return Linearization(recorder.tape(), section, output, recorder, None, request)
@@ -230,15 +258,16 @@ def _record_and_verify(request: Request, known: Verdict) -> Linearization:
     """Record the calls and autograd's graph in one run, so that either engine can serve."""
     gate, engine = Gate(), request.engine
     reason = {"auto": known.reason, "layerwise": None, "autograd": "asked for"}[engine]
-    section, recorder = Section(request.model, request.at, request.to), request.recorder(gate, reason)
+    section, recorder = request.section(), request.recorder(gate, reason)
     with sdpa_kernel(SDPBackend.MATH):
         output = section.run(request.x, recorder, graph=True)
     graph = Graph(section.first, section.last, gate)
-    if not known.independent:
-        known.independent = check_independent(graph, section.last)
     tape, reason = _tape(recorder)
-    if tape is not None:
-        reason = disagreement(tape, graph, section.last, section.first)
+    with without_autocast(section.first.device):
+        if not known.independent:
+            known.independent = check_independent(graph, section.last)
+        if tape is not None:
+            reason = disagreement(tape, graph, section.last, section.first, recorder.eps)
     if engine != "autograd":
         known.layerwise, known.reason = reason is None, reason
     if reason is not None and engine == "layerwise":
@@ -247,6 +276,28 @@ def _record_and_verify(request: Request, known: Verdict) -> Linearization:
         )
     products = graph if reason is not None or tape is None else tape
     return Linearization(products, section, output, recorder, reason, request)
+
+
+def _inside_ddp(request: Request) -> Linearization:
+    """The module inside is what has a Jacobian; what the wrapper hangs on the output is for the loss alone.
+
+    (With static_graph it starts to reduce the gradients as soon as anything is pulled back through it.)
+    """
+    wrapper: Any = request.model
+    plain, found = wrapper.module.forward, list[Linearization]()
+
+    def forward(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        # Names of submodules belong to the module; without them its forward is enough.
+        with replaced_forward(wrapper.module, plain):
+            model = wrapper.module if request.at or request.to else plain
+            found.append(_linearize(replace(request, model=model, x=x, args=args, kwargs=kwargs)))
+        return found[0].output
+
+    with replaced_forward(wrapper.module, forward):
+        output = wrapper(request.x, *request.args, **request.kwargs)
+    J = found[0]
+    J.model, J.output = wrapper, output
+    return J
 
 
 def _tape(recorder: Recorder) -> tuple[Tape | None, str | None]:

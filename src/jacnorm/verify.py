@@ -13,6 +13,7 @@ from torch import Tensor
 from .engines.autograd import Graph
 from .engines.tape import Tape
 from .errors import CoupledSamplesError
+from .precision import at_least_single
 
 
 @dataclass
@@ -25,11 +26,15 @@ class Verdict:
 _verdicts: weakref.WeakKeyDictionary[Any, dict[Any, Verdict]] = weakref.WeakKeyDictionary()
 
 
-def verdict(model: Any, x: Tensor, *section: str | None) -> Verdict:
+def verdict(
+    model: Any, x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any], *section: str | None
+) -> Verdict:
     """What earlier runs of this section of the model have shown, in this mode, on inputs of this shape."""
     # A bound method is a new object each time it is looked up; its instance is not.
     owner, what = getattr(model, "__self__", model), getattr(model, "__func__", None)
-    key = (what, getattr(owner, "training", None), x.shape[1:], x.dtype, *section)
+    autocast = torch.is_autocast_enabled(x.device.type)
+    others = tuple(map(type, args)), tuple((name, type(value)) for name, value in kwargs.items())
+    key = (what, getattr(owner, "training", None), x.shape[1:], x.dtype, autocast, others, *section)
     try:
         return _verdicts.setdefault(owner, {}).setdefault(key, Verdict())
     except TypeError:  # cannot be hashed or weakly referenced: looked at each time
@@ -58,8 +63,8 @@ def check_independent(graph: Graph, output: Tensor) -> bool:
     return len(output) > 1
 
 
-def disagreement(tape: Tape, graph: Graph, output: Tensor, x: Tensor) -> str | None:
-    """Why the layerwise products cannot be trusted, or None.
+def disagreement(tape: Tape, graph: Graph, output: Tensor, x: Tensor, eps: float) -> str | None:
+    """Why the layerwise products cannot be trusted, or None. `eps` is that of the coarsest precision used.
 
     Jᵀu must be autograd's for a random u, and J v the transpose of that for a random v.
     """
@@ -73,8 +78,11 @@ def disagreement(tape: Tape, graph: Graph, output: Tensor, x: Tensor) -> str | N
         return None if ours is theirs else "the recorded calls do not link input and output"
     if forward.shape != output.shape or ours.shape != x.shape:
         return "a rule gave a wrong shape (please report this model)"
-    distance = max(_relative(ours, theirs), _relative((forward * u).sum(), (theirs * v).sum()))
-    if distance <= 4 * torch.finfo(theirs.dtype).eps ** 0.5:
+    ours, theirs, forward = (t.to(at_least_single(t.dtype)) for t in (ours, theirs, forward))
+    size = theirs.norm().clamp_min(torch.finfo(theirs.dtype).tiny)
+    difference = max((ours - theirs).norm(), ((forward * u).sum() - (theirs * v).sum()).abs())
+    distance = float(difference / size)
+    if distance <= min(4 * eps**0.5, 0.1):  # bfloat16 is off by a few percent in a deep network
         return None
     return f"its products differ from autograd's by {distance:.1e} (please report this model)"
 
@@ -90,7 +98,3 @@ def _groups(count: int, device: torch.device) -> Iterator[Tensor]:
 def _probe(like: Tensor) -> Tensor:
     generator = torch.Generator().manual_seed(1)
     return torch.randn(like.shape, generator=generator, dtype=torch.float64).to(like)
-
-
-def _relative(a: Tensor, b: Tensor) -> float:
-    return float((a - b).norm() / b.norm().clamp_min(torch.finfo(b.dtype).tiny))

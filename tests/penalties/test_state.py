@@ -62,6 +62,25 @@ def test_a_sample_not_seen_yet_starts_from_its_output():
     torch.testing.assert_close(unseen, jn.SpectralPenalty(weight=1.0)(J))
 
 
+@pytest.mark.parametrize("kind", [jn.SpectralPenalty, jn.SpectralBoundPenalty])
+@pytest.mark.parametrize("scale", [1e-15, 2.0**16, 3e38, float("inf"), float("nan")])
+def test_a_scaled_loss_stores_the_same_vectors_or_none(kind, scale):
+    """As under a GradScaler, whose first scale may well overflow: entries, or only their norm."""
+    found = {}
+    for factor in (1.0, scale):
+        torch.manual_seed(0)
+        model, x = MLP((4, 4)), torch.randn(3, 4)
+        nn.init.constant_(model[1].weight, 1.0)
+        penalty = kind(weight=1.0)
+        value = penalty(jn.linearize(model, x), index=torch.arange(3))
+        before = {name: vectors.clone() for name, vectors in penalty.named_buffers()}
+        value.backward(torch.tensor(factor))
+        found[factor] = dict(penalty.named_buffers())
+    expected = found[1.0] if scale < 1e30 else before
+    assert list(expected) == (["u"] if kind is jn.SpectralPenalty else ["v0"])
+    torch.testing.assert_close(found[scale], expected)
+
+
 def test_without_backward_nothing_is_lost():
     model, x = NETS[0].make()
     penalty = jn.SpectralPenalty(iterations=2)

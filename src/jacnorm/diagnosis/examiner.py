@@ -100,6 +100,10 @@ class Examiner(Recorder):
         self._depended = True
         return super()._call(func, args, kwargs)
 
+    def _follow(self, result: Any, without_rule: str = "a call") -> Any:
+        self.reason = self.reason or f"{without_rule} has no piecewise linear rule"
+        return super()._follow(result, without_rule)
+
     def _note(self, func: Any, args: Any, kwargs: Any, y: Tensor | None, seconds: float) -> None:
         name, _ = canonical_name(func, args)
         if y is None or (name in CONSTANT and not _stops_a_gradient(name)):

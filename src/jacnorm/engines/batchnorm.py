@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import UnsupportedModelError
+from ..precision import at_least_single
 
 aten = torch.ops.aten
 
@@ -134,4 +135,5 @@ def per_channel(factor: Tensor, dims: int) -> Tensor:
 
 def _inverse_std(x: Tensor, eps: float) -> Tensor:
     over = [axis for axis in range(x.dim()) if axis != 1]
+    x = x.to(at_least_single(x.dtype))
     return torch.rsqrt(x.var(over, correction=0) + eps)

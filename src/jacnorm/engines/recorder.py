@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from ..precision import autocast_at
 from .ancestry import Ancestry
 from .batchnorm import Gate, Statistics, batch_norm
 from .calls import canonical_name, one_way
@@ -46,9 +47,10 @@ class WeightedLayer:
 class Recorder(TorchFunctionMode):
     """Follows every tensor that depends on the one given to `begin`, until the one given to `end`.
 
-    Without a gate, the first call that has no rule ends the run with `NoRule`; `roll_back` then undoes what
-    the run has changed. With a gate, the run goes on, `reason` keeps why, and autograd's graph serves
-    instead (see `engines/autograd.py`).
+    A call without a rule matters only if the output depends on it (and not, say, a loss that the model
+    computes on the way): `tape` then raises `NoRule`. What spoils the whole record raises it at once where
+    there is no gate, and `roll_back` then undoes what the run has changed. With a gate, the run goes on,
+    `reason` keeps why, and autograd's graph serves instead (see `engines/autograd.py`).
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Recorder(TorchFunctionMode):
         self.flowing, self._gate = flowing, gate
         self._slots: dict[int, tuple[weakref.ref[Tensor], int, Slot]] = {}
         self._dtypes: list[torch.dtype] = []  # of each slot
+        self._without_rule: dict[Slot | None, str] = {}
         self._source: Slot | None = None
         self._target: Slot | None = None
         self._ancestry: Ancestry | None = None
@@ -94,7 +97,16 @@ class Recorder(TorchFunctionMode):
             raise NoRule("the output is not made of recorded calls on the input")
         if any(activation.spoilt for activation in self._borrowed):
             raise NoRule("an activation was changed in place after it was used")
-        return Tape(self._steps, self._source, self._target)
+        tape = Tape(self._steps, self._source, self._target)
+        for slot in (self._target, *(s for step in tape.steps for s in step.sources)):
+            if slot in self._without_rule:
+                raise NoRule(f"{self._without_rule[slot]} has no piecewise linear rule")
+        return tape
+
+    @property
+    def eps(self) -> float:
+        """Of the coarsest precision that occurred."""
+        return max(torch.finfo(dtype).eps for dtype in set(self._dtypes))
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -189,8 +201,7 @@ class Recorder(TorchFunctionMode):
         y = ELEMENTARY.get(name, func)(*args, **kwargs)
         if name in CONSTANT or _carries_no_derivative(y):
             return y
-        self._give_up(f"{name} has no piecewise linear rule")
-        return self._follow(y)
+        return self._follow(y, without_rule=name)
 
     def _call_on_others(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A call on parameters and constants, or on what depends on x by a way that was not seen."""
@@ -239,7 +250,10 @@ class Recorder(TorchFunctionMode):
             return
         as_tuple = (lambda u: (backward(u),)) if single else backward
         dtypes = [y.dtype if s is None else self._dtypes[s] for s in sources]
-        if any(dtype != y.dtype for dtype in dtypes):
+        autocast = autocast_at(y)
+        if autocast is not None:
+            forward, as_tuple = _under(autocast, forward), _under(autocast, as_tuple)
+        if autocast is not None or any(dtype != y.dtype for dtype in dtypes):
             forward, as_tuple = _converting(forward, as_tuple, dtypes, y.dtype)
         self._steps.append(Step(name, sources, self._register(y), forward, as_tuple))
 
@@ -274,11 +288,11 @@ class Recorder(TorchFunctionMode):
                 return True
         return False
 
-    def _follow(self, result: Any) -> Any:
+    def _follow(self, result: Any, without_rule: str = "a call") -> Any:
         """Keep track of what depends on x after a call without a rule."""
         for y in _tensors(result):
             if y.is_floating_point() or y.is_complex():
-                self._register(y)
+                self._without_rule[self._register(y)] = without_rule
         return result
 
 
@@ -288,6 +302,14 @@ _APPLY = {
     "multilinear": Recorder._multilinear,
     "splitting": Recorder._splitting,
 }
+
+
+def _under(context: Callable[[], Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    def inside(*vectors: Any) -> Any:
+        with context():
+            return function(*vectors)
+
+    return inside
 
 
 def _converting(forward: Any, backward: Any, dtypes: list[torch.dtype], dtype: torch.dtype) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..checks import check_output, run
-from ..errors import InputError
+from ..errors import InputError, UnsupportedModelError
 from .ancestry import Ancestry
 from .recorder import Recorder
 
@@ -24,8 +24,9 @@ class Section:
     first: Tensor
     last: Tensor
 
-    def __init__(self, model: Any, at: str | None, to: str | None):
+    def __init__(self, model: Any, args: Any, kwargs: Any, at: str | None, to: str | None):
         self.model, self.at, self.to = model, at, to
+        self._args, self._kwargs = args, kwargs
         self._hooked = [(_submodule(model, name), name) for name in (at, to) if name is not None]
 
     def run(self, x: Tensor, recorder: Recorder, *, graph: bool) -> Tensor:
@@ -38,7 +39,7 @@ class Section:
         with recorder, ExitStack() as hooks:
             for submodule, name in self._hooked:
                 hooks.enter_context(submodule.register_forward_hook(self._hook(name, len(x))))
-            output = run(self.model, inside)
+            output = run(self.model, inside, *self._args, **self._kwargs)
         check_output(output, x, self.model)
         if self.to is None:
             self._end(output)
@@ -47,7 +48,7 @@ class Section:
 
     def _begin(self, x: Tensor) -> Tensor:
         """What the model goes on with in the place of x."""
-        self.first = x if x.requires_grad or not self._graph else x.detach().requires_grad_()
+        self.first = _leaf(x) if self._graph else x
         inside = self.first.clone()
         self._ancestry = Ancestry(inside) if self._hooked else None
         self._recorder.begin(inside)
@@ -85,6 +86,20 @@ class Section:
             raise InputError(
                 f"{last} does not depend on {first}: is it computed before it, or on another branch?"
             )
+
+
+def _leaf(x: Tensor) -> Tensor:
+    """x under a name of its own: another argument that depends on x, too, counts as a constant."""
+    if x.requires_grad:
+        return x.view_as(x)
+    try:
+        return x.detach().requires_grad_()
+    except RuntimeError as error:
+        raise UnsupportedModelError(
+            "A transform of torch.func (grad, vjp, vmap, …) goes through linearize only where the layerwise "
+            "engine serves and knows the model: call linearize once outside of it. For other models give "
+            "functional_call parameters that require gradients, and differentiate with torch.autograd.grad."
+        ) from error
 
 
 def _submodule(model: Any, name: str) -> nn.Module:

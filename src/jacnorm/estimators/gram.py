@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..errors import NonFiniteError
+from ..precision import in_full_precision
 from .estimate import Estimate, from_left
 from .operator import Operator, Transposed, as_operator, basis, flat, is_wide, size
 
@@ -13,6 +14,7 @@ from .operator import Operator, Transposed, as_operator, basis, flat, is_wide, s
 MAX_BYTES = 1 << 30
 
 
+@in_full_precision
 @torch.no_grad()
 def gram(J: Operator | Tensor, *, tol: float = 1e-3, max_bytes: int = MAX_BYTES) -> Estimate:
     """Largest singular triple from the Gram matrix of the smaller side: exact up to rounding.

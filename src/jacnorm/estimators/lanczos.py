@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..checks import check_count, check_positive
+from ..precision import in_full_precision
 from .estimate import Estimate, from_left
 from .operator import (
     Operator,
@@ -26,6 +27,7 @@ from .operator import (
 MIN_ROUNDS = 4
 
 
+@in_full_precision
 @torch.no_grad()
 def lanczos(J: Operator | Tensor, *, tol: float = 1e-3, max_iterations: int = 100) -> Estimate:
     """Largest singular triple from a growing Krylov space, for each sample until it converges.
@@ -45,6 +47,7 @@ def lanczos(J: Operator | Tensor, *, tol: float = 1e-3, max_iterations: int = 10
     return from_left(J, divided(ritz.u, norms(ritz.u)).view(J.output_shape), tol, ritz.iterations)
 
 
+@in_full_precision
 def deflated(J: Operator, k: int, tol: float, max_iterations: int) -> tuple[Tensor, Tensor]:
     """The k largest singular values, (B, k), and their left vectors, (B, k, *output): find one, take it
     out, start anew.

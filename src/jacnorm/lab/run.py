@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 
 from ..penalties import (
     AnalyticPenalty,
@@ -18,6 +19,7 @@ from .config import RunConfig
 from .data import DataSet
 from .errors import UsageError
 from .nets import Normalized, build
+from .share import Share
 
 
 @dataclass
@@ -25,13 +27,16 @@ class Run:
     """Everything that an epoch changes."""
 
     config: RunConfig
+    share: Share
     model: Normalized
+    body: nn.Module  # model.body, or that spread over processes
     optimizer: torch.optim.SGD
     penalty: Penalty | None
     history: list[dict[str, Any]]  # one entry an epoch
 
 
-def start(config: RunConfig, data: DataSet, device: torch.device | str) -> Run:
+def start(config: RunConfig, data: DataSet, device: torch.device | str, share: Share | None = None) -> Run:
+    share = share or Share()
     torch.manual_seed(config.seed)
     _, channels, height, _ = data.train.images.shape
     body = build(config.net, channels, height, len(data.classes), config.width)
@@ -43,7 +48,7 @@ def start(config: RunConfig, data: DataSet, device: torch.device | str) -> Run:
         momentum=config.momentum,
         weight_decay=config.weight if config.method == "l2" else 0.0,
     )
-    return Run(config, model, optimizer, make_penalty(config), [])
+    return Run(config, share, model, model.body, optimizer, make_penalty(config, share.rank), [])
 
 
 def check_fits(model: Normalized, data: DataSet) -> None:
@@ -61,10 +66,13 @@ def check_fits(model: Normalized, data: DataSet) -> None:
         )
 
 
-def make_penalty(config: RunConfig) -> Penalty | None:
-    """None for `none`, and for `l2`, which is the optimizer's own weight decay."""
-    common: dict[str, Any] = {"every": config.every, "seed": config.seed}
-    lazy = {**common, "fraction": config.fraction}
+def make_penalty(config: RunConfig, rank: int = 0) -> Penalty | None:
+    """None for `none`, and for `l2`, which is the optimizer's own weight decay.
+
+    What is drawn for the samples at hand differs from process to process.
+    """
+    common: dict[str, Any] = {"every": config.every}
+    lazy = {**common, "fraction": config.fraction, "seed": config.seed + rank}
     makers = {
         "spectral": lambda: SpectralPenalty(
             config.weight,
@@ -75,7 +83,9 @@ def make_penalty(config: RunConfig) -> Penalty | None:
             **lazy,
         ),
         "frobenius": lambda: FrobeniusPenalty(config.weight, config.projections, **lazy),
-        "spectral-bound": lambda: SpectralBoundPenalty(config.weight, config.iterations, **common),
+        "spectral-bound": lambda: SpectralBoundPenalty(
+            config.weight, config.iterations, **common, seed=config.seed
+        ),
         "analytic": lambda: AnalyticPenalty(config.weight, **lazy),
     }
     return makers[config.method]() if config.method in makers else None

@@ -32,8 +32,7 @@ class RunFiles:
                     f"{self.folder} already has a run: add --resume to go on with it, or name another folder"
                 )
             self._check_settings(run.config)
-        if self.checkpoint.exists():
-            self._load(run)
+        self.load(run)
         try:
             checkpoint.write_json(self.folder / "config.json", asdict(run.config))
         except OSError as error:
@@ -64,7 +63,10 @@ class RunFiles:
         if changed := [f"{k} was {before[k]!r}" for k, v in asdict(config).items() if before[k] != v]:
             raise UsageError(f"{self.folder} is a run with other settings: {', '.join(changed)}")
 
-    def _load(self, run: Run) -> None:
+    def load(self, run: Run) -> None:
+        """Go on from the checkpoint, if there is one."""
+        if not self.checkpoint.exists():
+            return
         tensors, rest = checkpoint.load(self.checkpoint)
         run.model.load_state_dict(checkpoint.part("model", tensors))
         momentum = checkpoint.part("momentum", tensors)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from .. import linearize
 from ..errors import JacnormError, NonFiniteError
+from ..integrations.distributed import share_vectors
 from .config import RunConfig
 from .data import DataSet, Split, batches, crop_and_flip
 from .environment import environment
@@ -21,6 +22,7 @@ from .progress import Progress
 from .run import Run, start
 from .run_files import RunFiles
 from .score import score
+from .share import Share
 
 HELD_OUT = 1 / 6  # of the train split, under the protocol "held-out"
 
@@ -37,21 +39,25 @@ def train(
     device: torch.device | str = "cpu",
     resume: bool = False,
     progress: Progress | None = None,
+    share: Share | None = None,
 ) -> dict[str, Any]:
     """Train to the end, with a checkpoint after every epoch, and return the result (also in result.json)."""
-    progress = progress or Progress(quiet=True)
+    progress, share = progress or Progress(quiet=True), share or Share()
     files = RunFiles(folder)
     run_data = data.held_out(HELD_OUT, seed=0) if config.protocol == "held-out" else data
     run_data = run_data.to(device)
     with torch.random.fork_rng():
-        run = start(config, run_data, device)
-        files.prepare(run, resume)
+        run = start(config, run_data, device, share)
+        with share.first_goes_ahead():
+            files.prepare(run, resume) if share.first else files.load(run)
+        run.body = share.spread(run.model.body)
         with progress.training(config, len(run.history), len(run_data.train)):
             for epoch in range(len(run.history), config.epochs):
                 metrics = train_epoch(run, run_data.train, epoch, progress)
                 metrics |= prefixed("validation", score(run.model, run_data.test))
                 run.history.append(metrics)
-                files.save_epoch(run)
+                if share.first:
+                    files.save_epoch(run)
                 progress.epoch_done(metrics)
     result = {
         "id": config.id,
@@ -60,20 +66,21 @@ def train(
         "history": run.history,
         "environment": environment(device),
     }
-    files.finish(run, result)
+    if share.first:
+        files.finish(run, result)
     return result
 
 
 def train_epoch(run: Run, split: Split, epoch: int, progress: Progress) -> dict[str, Any]:
     """One pass over the data; everything random in it depends on the seed and the epoch alone."""
-    config, begin = run.config, time.perf_counter()
+    config, share, begin = run.config, run.share, time.perf_counter()
     generator = torch.Generator().manual_seed(_mix(config.seed, epoch))
-    torch.manual_seed(_mix(config.seed, epoch))  # for dropout
+    torch.manual_seed(_mix(config.seed, epoch) + share.rank)  # for dropout
     learning_rate = scheduled(config, epoch)
     for group in run.optimizer.param_groups:
         group["lr"] = learning_rate
     run.model.train()
-    totals = torch.zeros(3, device=split.labels.device)
+    totals, seen = torch.zeros(3, device=split.labels.device), []
     for step, (index, images, labels) in enumerate(batches(split, config.batch_size, generator)):
         if config.augment:
             images = crop_and_flip(images, generator)
@@ -83,10 +90,13 @@ def train_epoch(run: Run, split: Split, epoch: int, progress: Progress) -> dict[
             raise _diverged("The network's output has NaN or inf.", run, epoch, step) from error
         if not math.isfinite(total := float(loss + penalty)):
             raise _diverged(f"The loss is {total}.", run, epoch, step)
-        totals += len(labels) * torch.stack([loss, penalty, correct])
+        totals += share.weight(labels) * len(labels) * torch.stack([loss, penalty, correct])
+        seen.append(share.of(index))
         progress.step_done(len(labels), totals)
+    if share.world > 1 and run.penalty is not None:  # the next epoch deals the images out anew
+        share_vectors(run.penalty, torch.cat(seen))
     seconds = time.perf_counter() - begin
-    loss, penalty, accuracy = (totals / len(split)).tolist()
+    loss, penalty, accuracy = (share.averaged(totals) / len(split)).tolist()
     return {
         "epoch": epoch + 1,
         "learning_rate": learning_rate,
@@ -99,19 +109,20 @@ def train_epoch(run: Run, split: Split, epoch: int, progress: Progress) -> dict[
 
 
 def train_step(run: Run, images: Tensor, labels: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """One optimizer step; the batch's loss, penalty and accuracy."""
-    x = run.model.normalize(images)
+    """One optimizer step; loss, penalty and accuracy of this process's share of the batch."""
+    share, weight = run.share, run.share.weight(labels)
+    x, labels = run.model.normalize(share.taken(images)), share.taken(labels)
     if run.penalty is None:
-        output = run.model.body(x)
+        output = run.body(x)
         loss = F.cross_entropy(output, labels)
         penalty = torch.zeros_like(loss)
     else:
-        J = linearize(run.model.body, x, batch_norm=run.config.batch_norm)  # type: ignore[arg-type]
+        J = linearize(run.body, x, batch_norm=run.config.batch_norm)  # type: ignore[arg-type]
         output = J.output
         loss = F.cross_entropy(output, labels)
-        penalty = run.penalty(J, index=index if run.config.warm_start else None)
+        penalty = run.penalty(J, index=share.taken(index) if run.config.warm_start else None)
     run.optimizer.zero_grad()
-    (loss + penalty).backward()
+    (weight * (loss + penalty)).backward()
     run.optimizer.step()
     correct = (output.detach().argmax(1) == labels).float().mean()
     return loss.detach(), penalty.detach(), correct

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ..checks import check_count, check_positive
 from ..errors import InputError
 from ..linearization import Linearization
+from ..precision import without_autocast
 from .pace import Pace
 
 
@@ -58,13 +59,12 @@ class Penalty(nn.Module, ABC):
                 "J.output is model(x)."
             )
         factor = self.pace.factor() if torch.is_grad_enabled() else 1
-        if factor == 0:
-            return J.output.new_zeros(
-                ()
-            ).requires_grad_()  # a leaf, so that backward() has nothing to object to
+        if factor == 0:  # a leaf, so that backward() has nothing to object to
+            return torch.zeros((), dtype=J.dtype, device=J.device, requires_grad=True)
         if self.fraction < 1:
             J, index = self._part(J, index)
-        value: Tensor = super().__call__(J, index=index)
+        with without_autocast(J.device):
+            value: Tensor = super().__call__(J, index=index)
         return value if factor == 1 else factor * value
 
     @abstractmethod
@@ -72,11 +72,10 @@ class Penalty(nn.Module, ABC):
 
     def _part(self, J: Linearization, index: Tensor | None) -> tuple[Linearization, Tensor | None]:
         batch = J.input_shape[0]
-        order = self.random(torch.Size((batch,)), J.output).argsort()
-        chosen = order[: max(1, round(self.fraction * batch))]
+        chosen = self.random(torch.Size((batch,)), J).argsort()[: max(1, round(self.fraction * batch))]
         return J.subset(chosen), None if index is None else torch.as_tensor(index)[chosen.cpu()]
 
-    def random(self, shape: torch.Size, like: Tensor) -> Tensor:
+    def random(self, shape: torch.Size, like: Tensor | Linearization) -> Tensor:
         """Gaussian numbers from this penalty's own stream; torch's global state is left alone."""
         generator = torch.Generator(like.device).manual_seed(self.seed + 1_000_003 * self._draws)
         self._draws += 1

@@ -32,7 +32,7 @@ class FrobeniusPenalty(Penalty):
         n_out = J.output_shape[1:].numel()
         total = J.output.new_zeros(())
         for _ in range(self.projections):
-            u = normalized(self.random(J.output_shape, J.output))
+            u = normalized(self.random(J.output_shape, J))
             total = total + J.vjp(u).square().sum() / len(u)
         return self.weight * n_out / self.projections * total
 

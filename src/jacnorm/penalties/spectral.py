@@ -10,6 +10,7 @@ from torch import Tensor
 from ..checks import check_count, check_positive
 from ..errors import InputError
 from ..estimators.operator import flat, normalized, norms
+from ..estimators.operator import start as fixed_direction
 from ..linearization import Linearization
 from .base import Penalty
 
@@ -17,7 +18,7 @@ MAX_SAMPLES = 10**9
 
 Shape = Literal["identity", "square", "hinge"]
 Start = Literal["output", "random"]
-STIR = 0.01  # of a random direction in the start, so that it is never zero, nor at right angles to the answer
+STIR = 0.01  # of a fixed direction in the start, so that it is never zero, nor at right angles to the answer
 
 
 class SpectralPenalty(Penalty):
@@ -65,7 +66,9 @@ class SpectralPenalty(Penalty):
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
         """The penalty; with `index`, J v is stored for the next time."""
-        rows = None if index is None else self._make_room(J, index)
+        rows = None if index is None else _checked(index, J.output_shape[0]).to(J.device)
+        if rows is not None:
+            self._make_room(J, rows)
         with torch.no_grad():
             u = self._first(J) if rows is None else self._stored(J, rows)
             for _ in range(self.iterations - 1):
@@ -83,14 +86,13 @@ class SpectralPenalty(Penalty):
 
     def _first(self, J: Linearization) -> Tensor:
         if self.start == "random":
-            return normalized(J.jvp(normalized(self.random(J.input_shape, J.output))))
-        u = normalized(self.random(J.output_shape, J.output))
+            return normalized(J.jvp(normalized(self.random(J.input_shape, J))))
         if J.output.shape != J.output_shape or J.output.dim() != 2:
-            return u
-        scores = J.output.detach()
+            return normalized(self.random(J.output_shape, J))
+        scores = J.output.detach().to(J.dtype)
         if scores.shape[1] > 1:
             scores = scores - scores.mean(1, keepdim=True)
-        return normalized(normalized(scores) + STIR * u)
+        return normalized(normalized(scores) + STIR * fixed_direction(J.output_shape, J))
 
     def _stored(self, J: Linearization, rows: Tensor) -> Tensor:
         u = self.u[rows]
@@ -117,21 +119,21 @@ class SpectralPenalty(Penalty):
 
     @torch.no_grad()
     def _store(self, rows: Tensor, direction: Tensor) -> None:
-        """Keep the direction; zero says nothing."""
+        """Keep the direction. Zero says nothing, nor what has overflowed under too large a loss scale."""
         new = normalized(direction).reshape(len(rows), -1)
         if new.shape[1:] == self.u.shape[1:]:  # else another network has come in between
-            known = (norms(direction) > 0)[:, None]
+            size = norms(direction)
+            known = ((size > 0) & torch.isfinite(size))[:, None]
             self.u[rows] = torch.where(known, new, self.u[rows])
 
-    def _make_room(self, J: Linearization, index: Tensor) -> Tensor:
-        index = _checked(index, J.output_shape[0])
+    def _make_room(self, J: Linearization, rows: Tensor) -> None:
         n_out = J.output_shape[1:].numel()
-        table = self.u.to(J.output) if self.u.shape[1:] == (n_out,) else J.output.new_empty(0, n_out)
-        missing = int(index.max()) + 1 - len(table)
+        table = self.u if self.u.shape[1:] == (n_out,) else self.u.new_empty(0, n_out)
+        table = table.to(dtype=J.dtype, device=J.device)
+        missing = int(rows.max()) + 1 - len(table)
         if missing > 0:  # grow in large steps, since a first epoch asks for row after row
             table = torch.cat([table, table.new_zeros(max(missing, len(table) // 2), n_out)])
         self.u = table.detach()
-        return index.to(J.device)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         if prefix + "u" in state_dict:  # as many rows as were saved

@@ -14,6 +14,7 @@ from ..errors import InputError, UnsupportedModelError
 from ..estimators import spectral_norm
 from ..estimators.operator import normalized
 from ..linearization import Linearization
+from ..precision import at_least_single, in_full_precision
 from .base import Penalty
 
 
@@ -84,7 +85,7 @@ class SpectralBoundPenalty(Penalty):
     @torch.no_grad()
     def _store(self, name: str, gradient: Tensor) -> None:
         length = gradient.norm()
-        if length > 0:
+        if 0 < length < float("inf"):  # else it says nothing: the loss may have been scaled too far
             setattr(self, name, gradient / length)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
@@ -97,6 +98,7 @@ class SpectralBoundPenalty(Penalty):
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
+@in_full_precision
 @torch.no_grad()
 def product_bound(J: Linearization, *, tol: float = 1e-3) -> Tensor:
     """∏_l ‖W^l‖₂ ≥ ‖J(x_i)‖₂ for each sample, (B,), each norm to `tol`: the bound of section 2.1.
@@ -107,7 +109,7 @@ def product_bound(J: Linearization, *, tol: float = 1e-3) -> Tensor:
     if J.tape is None:
         why = J.reason or "this is a transform of J, not the Jacobian of the network itself"
         raise UnsupportedModelError(f"The product bound needs the layerwise engine: {why}.")
-    first = torch.zeros(J.input_shape, dtype=J.dtype, device=J.device)
+    first = torch.zeros(J.input_shape, dtype=J.input_dtype, device=J.device)
     values = {J.tape.source: first}
     bounds = {J.tape.source: torch.ones(len(first), dtype=J.dtype, device=J.device)}
     for step in J.tape.steps:
@@ -129,12 +131,14 @@ class _Part:
         mine = arguments[k]
         assert mine is not None
         self.input_shape, self.output_shape = mine.shape, target.shape
-        self.dtype, self.device = mine.dtype, mine.device
+        self.dtype, self.device = at_least_single(mine.dtype), mine.device
+        self._dtypes = mine.dtype, target.dtype
 
     def jvp(self, v: Tensor) -> Tensor:
+        v = v.to(self._dtypes[0])
         arguments = [v if i == self._k else a for i, a in enumerate(self._arguments)]
-        return self._step.forward(*arguments)  # the others are zeros
+        return self._step.forward(*arguments).to(self.dtype)  # the others are zeros
 
     def vjp(self, u: Tensor) -> Tensor:
-        result = self._step.backward(u)[self._k]
-        return u.new_zeros(self.input_shape) if result is None else result
+        result = self._step.backward(u.to(self._dtypes[1]))[self._k]
+        return u.new_zeros(self.input_shape) if result is None else result.to(self.dtype)

@@ -9,10 +9,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import torch
+
 from ..config import RunConfig, choices, field_names, make_config, read_toml
 from ..data import load
 from ..progress import Progress
 from ..run_files import finished_epochs, read_config
+from ..share import Share, processes
 from ..train import train
 from .common import add_command, add_machine_options, need, use_machine
 
@@ -70,16 +73,11 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     config = make_config(_settings(args))
     device = use_machine(args)
-    listeners = (tensorboard(args.tensorboard / config.id),) if args.tensorboard else ()
     folder = args.out or Path("runs") / config.id
-    data = load(config.data, args.data_root)
-    progress = Progress(quiet=args.quiet, listeners=listeners)
-    try:
-        result = train(config, data, folder, device=device, resume=args.resume, progress=progress)
-    except KeyboardInterrupt:
-        epochs = finished_epochs(folder)
-        print(f"\n{epochs} finished epochs are kept; go on with: jacnorm train --out {folder} --resume")
-        raise
+    with processes(device) as share:
+        result = _train(args, config, device, folder, share)
+    if not share.first:
+        return
     if args.json:
         print(json.dumps(result))
         return
@@ -89,6 +87,21 @@ def run(args: argparse.Namespace) -> None:
         f"mean σ {test['sigma']:.3f} (normalized input, first {test['sigma_images']} images)\n"
         f"in {folder}; look closer with: jacnorm measure {folder}"
     )
+
+
+def _train(
+    args: argparse.Namespace, config: RunConfig, device: torch.device, folder: Path, share: Share
+) -> dict[str, Any]:
+    listeners = (tensorboard(args.tensorboard / config.id),) if args.tensorboard and share.first else ()
+    progress = Progress(quiet=args.quiet or not share.first, listeners=listeners)
+    with share.first_goes_ahead():  # it may have to download
+        data = load(config.data, args.data_root)
+    try:
+        return train(config, data, folder, device=device, resume=args.resume, progress=progress, share=share)
+    except KeyboardInterrupt:
+        epochs = finished_epochs(folder)
+        print(f"\n{epochs} finished epochs are kept; go on with: jacnorm train --out {folder} --resume")
+        raise
 
 
 def _settings(args: argparse.Namespace) -> dict[str, Any]:

@@ -1,0 +1,96 @@
+"""A callback for Lightning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.utilities.model_helpers import is_overridden
+from torch import Tensor, nn
+
+from ..errors import InputError
+from ..linearization import BatchNorm
+from ..penalties import Penalty
+from .distributed import share_vectors
+from .indexing import split_index
+from .watch import Watch, measures
+
+
+class JacobianPenalty(Callback):
+    """Adds the penalty to the loss that any LightningModule's training_step returns, and logs it.
+
+        Trainer(callbacks=[JacobianPenalty(jn.SpectralPenalty(weight=0.01))])
+
+    Accumulation, precision and strategy treat the sum as they treat the loss. The Jacobian is that of the
+    first call of `module` in the step: an attribute of the LightningModule, by default itself (`self(x)`) or
+    its only child with parameters (`self.net(x)`). Wrap the data set in `indexing.WithIndex` for warm starts.
+    The penalty's state is kept in Lightning's checkpoints.
+    """
+
+    def __init__(self, penalty: Penalty, module: str | None = None, *, batch_norm: BatchNorm = "fixed"):
+        self.penalty, self.module, self.batch_norm = penalty, module, batch_norm
+        self._seen: list[Tensor] = []
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if stage != "fit":
+            return
+        if not pl_module.automatic_optimization:
+            raise InputError(
+                "With manual optimization the loss is not Lightning's to change. In training_step, take "
+                "J = jacnorm.linearize(self.net, x) and add penalty(J) before self.manual_backward(loss)."
+            )
+        watch = Watch(*self._watched(pl_module), batch_norm=self.batch_norm)
+        pl_module.training_step = self._penalized(pl_module, watch)  # type: ignore[method-assign]
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        pl_module.__dict__.pop("training_step", None)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        pl_module.__dict__.pop("training_step", None)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._seen and trainer.world_size > 1:
+            share_vectors(self.penalty, torch.cat(self._seen))
+        self._seen = []
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"penalty": self.penalty.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.penalty.load_state_dict(state_dict["penalty"])
+
+    def _penalized(self, pl_module: LightningModule, watch: Watch) -> Callable[..., Any]:
+        plain = pl_module.training_step
+
+        @wraps(plain)
+        def training_step(batch: Any, *args: Any, **kwargs: Any) -> Any:
+            batch, index = split_index(batch)
+            with watch.step() as seen:
+                result = plain(batch, *args, **kwargs)
+                if result is None:  # Lightning skips the batch
+                    return None
+                value, samples = self.penalty(seen.J, index=index), len(seen.J.output)
+            if index is not None:
+                self._seen.append(index)
+            pl_module.log_dict(measures(self.penalty, value), batch_size=samples)
+            if isinstance(result, Tensor):
+                return result + value
+            return {**result, "loss": result["loss"] + value}
+
+        return training_step
+
+    def _watched(self, pl_module: LightningModule) -> list[nn.Module]:
+        if self.module is not None:
+            return [pl_module.get_submodule(self.module)]
+        children = {name: c for name, c in pl_module.named_children() if any(True for _ in c.parameters())}
+        watched: list[nn.Module] = [pl_module] if is_overridden("forward", pl_module) else []
+        watched += children.values() if len(children) == 1 else ()
+        if not watched:
+            raise InputError(
+                f"{type(pl_module).__name__} has no forward of its own and several networks "
+                f"({', '.join(children)}): say which one to penalize, JacobianPenalty(penalty, module=…)."
+            )
+        return watched

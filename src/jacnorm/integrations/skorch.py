@@ -1,0 +1,64 @@
+"""skorch's nets, for those who live in scikit-learn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from skorch import NeuralNet, NeuralNetClassifier
+from skorch.callbacks import PassthroughScoring
+from torch import Tensor
+
+from ..linearization import BatchNorm
+from ..penalties import SpectralPenalty
+from .indexing import WithIndex, split_index
+from .watch import Watch, measures
+
+
+class RegularizedNet(NeuralNet):
+    """A NeuralNet that adds a penalty to the loss, with warm starts.
+
+        RegularizedClassifier(Net, criterion=nn.CrossEntropyLoss, penalty__weight=0.01)
+
+    `penalty` is a class or an instance, as `criterion` is, so that a grid search can go over penalty__weight.
+    The Jacobian is that of what the module returns: let it be logits, not probabilities.
+    """
+
+    def __init__(
+        self, *args: Any, penalty: Any = SpectralPenalty, batch_norm: BatchNorm = "fixed", **kwargs: Any
+    ):
+        self.penalty, self.batch_norm = penalty, batch_norm  # first, or skorch takes an instance for a part
+        super().__init__(*args, **kwargs)
+
+    @property
+    def _default_callbacks(self) -> list[tuple[str, Any]]:
+        return [*super()._default_callbacks, ("penalty", PassthroughScoring("penalty", on_train=True))]
+
+    def initialize_criterion(self) -> RegularizedNet:
+        super().initialize_criterion()
+        self.penalty_ = self.initialized_instance(self.penalty, self.get_params_for("penalty"))
+        return self
+
+    def get_iterator(self, dataset: Any, training: bool = False) -> Any:
+        return super().get_iterator(WithIndex(dataset) if training else dataset, training=training)
+
+    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
+        super().on_train_begin(*args, **kwargs)
+        self._watch = Watch(self.module_, batch_norm=self.batch_norm)
+
+    def train_step_single(self, batch: Any, **fit_params: Any) -> Any:
+        batch, self._index = split_index(batch)
+        with self._watch.step():
+            return super().train_step_single(batch, **fit_params)
+
+    def get_loss(self, y_pred: Any, y_true: Any, X: Any = None, training: bool = False) -> Tensor:
+        loss = super().get_loss(y_pred, y_true, X=X, training=training)
+        if not training:
+            return loss
+        value = self.penalty_(self._watch.J, index=self._index)
+        for name, number in measures(self.penalty_, value).items():
+            self.history.record_batch(name, float(number))
+        return loss + value
+
+
+class RegularizedClassifier(RegularizedNet, NeuralNetClassifier):
+    """A NeuralNetClassifier with a penalty."""

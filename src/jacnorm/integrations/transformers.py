@@ -1,0 +1,99 @@
+"""Hugging Face's Trainer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import Trainer, TrainerCallback
+
+from ..linearization import BatchNorm
+from ..penalties import Penalty
+from .distributed import share_vectors
+from .indexing import split_index
+from .watch import Watch, measures
+
+STATE = "penalty.pt"
+
+
+class RegularizedTrainer(Trainer):
+    """A Trainer that adds the penalty to the loss, and logs it.
+
+        RegularizedTrainer(model, args, train_dataset=…, penalty=jn.SpectralPenalty(weight=0.01))
+
+    The Jacobian is that of the logits with respect to the model's main input (`pixel_values`) or, where that
+    is tokens, to their embeddings. With the samples' positions in a column `index` of the train set
+    (`indexing.WithIndex` makes one) the penalty starts warm. Its state is kept in the checkpoints. A Trainer
+    of your own becomes class Mine(RegularizedTrainer, YourTrainer).
+    """
+
+    def __init__(self, *args: Any, penalty: Penalty, batch_norm: BatchNorm = "fixed", **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.penalty = penalty
+        self._watch = Watch(self.accelerator.unwrap_model(self.model), batch_norm=batch_norm)
+        self._measured: list[dict[str, Tensor]] = []  # since the last log
+        self._seen: list[Tensor] = []  # in this epoch
+        self.add_callback(_AfterEpoch(self))
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,
+    ) -> Any:
+        inputs, index = split_index(inputs)
+        if not model.training or not torch.is_grad_enabled():
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        with self._watch.step() as seen:
+            loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+            value = self.penalty(seen.J, index=index)
+        self._measured.append(measures(self.penalty, value))
+        self._seen += [] if index is None else [index]
+        loss = loss + value / self._steps_not_divided_by(num_items_in_batch)
+        return (loss, outputs) if return_outputs else loss
+
+    def _steps_not_divided_by(self, num_items_in_batch: Any) -> int:
+        """A loss that is a mean over all accumulated batches is not divided by their number any more."""
+        scaled = getattr(self, "loss_is_scaled_for_ga", None)
+        if scaled is None:
+            by_items = self.model_accepts_loss_kwargs and num_items_in_batch is not None
+            scaled = by_items or self.compute_loss_func is not None
+        return int(self.current_gradient_accumulation_steps) if scaled else 1
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        if "loss" in logs and self._measured:
+            for name in self._measured[0]:
+                logs[name] = float(torch.stack([m[name] for m in self._measured]).mean())
+            self._measured = []
+        super().log(logs, *args, **kwargs)
+
+    def _set_signature_columns_if_needed(self) -> None:
+        if self._signature_columns is None:  # else the column would be dropped
+            super()._set_signature_columns_if_needed()
+            columns: list[str] = self._signature_columns or []
+            columns.append("index")
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
+        if self.args.should_save:
+            torch.save(self.penalty.state_dict(), folder / STATE)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        file = Path(resume_from_checkpoint) / STATE
+        if file.exists():  # a plain Trainer may have begun
+            self.penalty.load_state_dict(torch.load(file, weights_only=True))
+
+
+class _AfterEpoch(TrainerCallback):
+    def __init__(self, trainer: RegularizedTrainer):
+        self._trainer = trainer
+
+    def on_epoch_end(self, args: Any, *_: Any, **__: Any) -> None:
+        seen, self._trainer._seen = self._trainer._seen, []
+        if seen and args.world_size > 1:
+            share_vectors(self._trainer.penalty, torch.cat(seen))

@@ -1,0 +1,122 @@
+"""The Jacobian of a model that someone else's training step calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError
+from ..forwarding import replaced_forward
+from ..linearization import BatchNorm, Linearization, linearize
+from ..penalties import Penalty, SpectralPenalty
+
+
+class Watch:
+    """Linearizes the first call of one of the modules in each step; they return what they always do.
+
+    >>> net, x = nn.Linear(4, 3), torch.randn(2, 4)
+    >>> with Watch(net).step() as seen:
+    ...     loss = net(x).square().mean()  # anybody's code
+    ...     J = seen.J
+    >>> J
+    Linearization((2, 4) -> (2, 3), engine='layerwise')
+    """
+
+    def __init__(self, *modules: nn.Module, batch_norm: BatchNorm = "fixed"):
+        self._calls = [_Call(module) for module in modules]
+        self._batch_norm: BatchNorm = batch_norm
+        self._J: Linearization | None = None
+        self._busy = False
+
+    @property
+    def J(self) -> Linearization:
+        if self._J is None:
+            names = " or ".join(type(call.module).__name__ for call in self._calls)
+            raise InputError(
+                f"The training step has not called {names}, so that there is no Jacobian to penalize. Name "
+                "the module that it does call."
+            )
+        return self._J
+
+    @contextmanager
+    def step(self) -> Iterator[Watch]:
+        """While it lasts the modules are watched. J is forgotten at the end, with the graph it holds."""
+        with ExitStack() as stack:
+            for call in self._calls:
+                forward = partial(self._forward, call, call.module.forward)
+                stack.enter_context(replaced_forward(call.module, forward))
+            try:
+                yield self
+            finally:
+                self._J = None
+
+    def _forward(self, call: _Call, plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self._J is not None or self._busy or not torch.is_grad_enabled():
+            return plain(*args, **kwargs)
+        x, run = _of_main_input(call.module, plain, args, kwargs)
+        self._busy = True
+        try:
+            self._J = linearize(call, x, run, batch_norm=self._batch_norm)
+        finally:
+            self._busy = False
+        self._J.model = call.module
+        result, call.result = call.result, None
+        return result
+
+
+class _Call:
+    """A module as a function from its main input to its main output; `result` is all that it returned.
+
+    One object a module, since linearize remembers what it has seen of it.
+    """
+
+    def __init__(self, module: nn.Module):
+        self.module = module
+        self.result: Any = None
+
+    @property
+    def training(self) -> bool:
+        return self.module.training
+
+    def __call__(self, x: Tensor, run: Callable[[Tensor], Any]) -> Any:
+        self.result = run(x)
+        if isinstance(self.result, Mapping) and "logits" in self.result:
+            return self.result["logits"]
+        return self.result
+
+
+def _of_main_input(module: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """x, and the call as a function of x: the first argument, or the embeddings of the tokens in it."""
+    name = getattr(module, "main_input_name", next(iter(kwargs), ""))  # Hugging Face's models say which
+    x = args[0] if args else kwargs.get(name)
+    embed = getattr(module, "get_input_embeddings", None)
+    if isinstance(x, Tensor) and not x.is_floating_point() and embed is not None:
+        layer = embed()
+        return layer(x), lambda e: _with_embeddings(layer, e, lambda: forward(*args, **kwargs))
+    if args:
+        return x, lambda z: forward(z, *args[1:], **kwargs)
+    name = name if x is not None else "inputs_embeds"
+    return kwargs.get(name), lambda z: forward(**{**kwargs, name: z})
+
+
+def _with_embeddings(layer: nn.Module, e: Tensor, run: Callable[[], Any]) -> Any:
+    """Run with e in the place of what the layer gives on its first call (a decoder may share it)."""
+    plain, waiting = layer.forward, [e]
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return waiting.pop() if waiting else plain(*args, **kwargs)
+
+    with replaced_forward(layer, forward):
+        return run()
+
+
+def measures(penalty: Penalty, value: Tensor) -> dict[str, Tensor]:
+    """What to log: the penalty, and the mean σ where it is that times the weight."""
+    value = value.detach()
+    is_sigma = isinstance(penalty, SpectralPenalty) and penalty.h == "identity"
+    return {"penalty": value, "sigma": value / penalty.weight} if is_sigma else {"penalty": value}

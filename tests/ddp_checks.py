@@ -1,0 +1,116 @@
+"""Two gloo processes and one: run by test_ddp.py, each check in both processes at once."""
+
+import copy
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import jacnorm as jn
+from jacnorm.integrations.distributed import share_vectors
+
+WORLD, BATCH = 2, 8
+
+
+def spectral():
+    """With vectors for all samples: alone, a process would draw them for more samples at once."""
+    penalty = jn.SpectralPenalty(0.5)
+    penalty.u = F.normalize(torch.randn(BATCH, 5, generator=torch.Generator().manual_seed(4)).double(), dim=1)
+    return penalty
+
+
+PENALTIES = {
+    "spectral": spectral,
+    "frobenius": lambda: jn.FrobeniusPenalty(0.1),
+    "bound": lambda: jn.SpectralBoundPenalty(0.1),
+    "analytic": lambda: jn.AnalyticPenalty(0.5),
+    "decay": lambda: jn.WeightDecay(0.1),
+}
+
+
+def net(kind):
+    torch.manual_seed(0)
+    norm = nn.BatchNorm1d(16) if "batch norm" in kind else nn.Identity()
+    activation = nn.Tanh() if "smooth" in kind else nn.ReLU()
+    return nn.Sequential(nn.Linear(12, 16), norm, activation, nn.Linear(16, 5)).double()
+
+
+def batch():
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(BATCH, 12, generator=generator, dtype=torch.float64)
+    return x, torch.arange(BATCH) % 5, torch.arange(BATCH)
+
+
+def loss(model, penalty, x, y, index):
+    J = jn.linearize(model, x)
+    return F.cross_entropy(J.output, y) + penalty(J, index=index), J
+
+
+def shares(*tensors):
+    return [[t[rank::WORLD] for t in tensors] for rank in range(WORLD)]
+
+
+def gradients(model):
+    return {n.removeprefix("module."): p.grad for n, p in model.named_parameters()}
+
+
+def check_gradients(kind, name, **options):
+    """Averaged over the processes they are those of one process on the whole batch or, since with batch norm
+    each process has its own statistics, on each half by itself."""
+    rank, own = dist.get_rank(), net(kind)
+    model, penalty = DistributedDataParallel(own, **options), PENALTIES[name]()
+    alone, expected_penalty = net(kind), PENALTIES[name]()
+    for step in range(3):  # examined, then known
+        x, y, index = shares(*batch())[rank]
+        model.zero_grad()
+        value, J = loss(model, penalty, x, y, index)
+        value.backward()
+        alone.zero_grad()
+        if "batch norm" in kind or name == "frobenius":  # and each draws for its own samples
+            before = expected_penalty
+            for share in shares(*batch()):
+                if name != "spectral":  # whose state is one vector a sample
+                    expected_penalty = copy.deepcopy(before)
+                (loss(alone, expected_penalty, *share)[0] / WORLD).backward()
+        else:
+            loss(alone, expected_penalty, *batch())[0].backward()
+        assert J.engine == ("autograd" if "smooth" in kind else "layerwise"), J.reason
+        assert J.model is model
+        torch.testing.assert_close(gradients(model), gradients(alone), msg=f"{kind}, {name}, step {step}")
+
+
+def check_shared_vectors():
+    """After an epoch everyone has every vector, also of samples that only another process has had."""
+    rank, penalty = dist.get_rank(), jn.SpectralPenalty(0.5)
+    model = net("plain")
+    x, y, index = batch()
+    mine = index[: BATCH // 2] if rank == 0 else index[BATCH // 2 - 1 :]  # one sample is in both
+    loss(model, penalty, x[mine], y[mine], mine)[0].backward()
+    before = penalty.u.clone()
+    share_vectors(penalty, mine)
+    gathered = [torch.empty_like(penalty.u) for _ in range(WORLD)]
+    dist.all_gather(gathered, penalty.u)
+    assert torch.equal(gathered[0], gathered[1])
+    assert len(penalty.u) >= BATCH
+    torch.testing.assert_close(penalty.u[mine[1:-1]], before[mine[1:-1]])
+    torch.testing.assert_close(penalty.u.norm(dim=1), torch.ones(len(penalty.u), dtype=torch.float64))
+    share_vectors(jn.FrobeniusPenalty(0.1), mine)  # has none
+
+
+def main(rank, meeting):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=WORLD)
+    for kind in ("plain", "batch norm", "smooth", "smooth batch norm"):
+        for name in PENALTIES:
+            check_gradients(kind, name)
+    check_gradients("plain", "spectral", find_unused_parameters=True)
+    check_gradients("plain", "spectral", static_graph=True)
+    check_shared_vectors()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])

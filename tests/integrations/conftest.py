@@ -1,0 +1,7 @@
+import hand
+import pytest
+
+
+@pytest.fixture(scope="session")
+def digits():
+    return hand.digits()

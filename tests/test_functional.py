@@ -1,0 +1,133 @@
+"""Models with further arguments, functional_call, and what of torch.func goes through linearize."""
+
+import pytest
+import torch
+from cases import dense_oracle
+from torch import nn
+from torch.func import functional_call, grad, vmap
+
+import jacnorm as jn
+from jacnorm.lab.nets import MLP
+
+BATCH = 4
+
+
+class Gated(nn.Module):
+    """The output depends on x, on a mask and on an optional second input."""
+
+    def __init__(self, activation):
+        super().__init__()
+        self.first, self.last, self.activation = nn.Linear(6, 8), nn.Linear(8, 3), activation
+
+    def forward(self, x, mask, *, shift=None, scale=1.0):
+        hidden = self.activation(self.first(x)) * mask
+        hidden = hidden if shift is None else hidden + shift
+        return scale * self.last(hidden)
+
+
+def gated(activation):
+    return Gated(activation).double(), torch.randn(BATCH, 6, dtype=torch.float64)
+
+
+def mask():
+    return (torch.rand(BATCH, 8) > 0.3).double()
+
+
+@pytest.mark.parametrize(("activation", "engine"), [(nn.ReLU(), "layerwise"), (nn.Tanh(), "autograd")])
+def test_further_arguments_go_to_the_model(activation, engine):
+    model, x = gated(activation)
+    for kept in (mask(), mask()):  # the second time the model is known, and the mask another one
+        J = jn.linearize(model, x, kept, shift=torch.ones(8), scale=2.0)
+        assert J.engine == engine
+        expected = dense_oracle(lambda z, kept=kept: model(z, kept, scale=2.0), x)
+        torch.testing.assert_close(J.dense(), expected)
+        torch.testing.assert_close(J.output, model(x, kept, shift=torch.ones(8), scale=2.0))
+    assert J.model is model
+
+
+@pytest.mark.parametrize("engine", ["layerwise", "autograd"])
+@pytest.mark.parametrize("wanted", [False, True])
+def test_an_argument_that_depends_on_x_counts_as_a_constant(engine, wanted):
+    x = torch.randn(BATCH, 3, requires_grad=wanted)
+    weight = torch.randn(3, 3, requires_grad=True)
+    for _ in range(2):
+        J = jn.linearize(lambda z, other: z @ weight + 3 * other, x, 2 * x, engine=engine)
+        torch.testing.assert_close(J.dense(), weight.T.expand(BATCH, 3, 3))
+    if wanted:  # but not as far as the loss is concerned
+        J.output.sum().backward()
+        torch.testing.assert_close(x.grad, weight.sum(1).expand(BATCH, 3) + 6)
+
+
+def test_known_models_with_arguments_skip_the_check_until_these_are_of_another_kind(monkeypatch):
+    model, x = gated(nn.ReLU())
+    jn.linearize(model, x, mask())
+    monkeypatch.setattr("jacnorm.linearization._record_and_verify", lambda *_: pytest.fail("examined"))
+    jn.linearize(model, x, mask())
+    with pytest.raises(pytest.fail.Exception, match="examined"):
+        jn.linearize(model, x, mask(), shift=torch.ones(8))
+
+
+def test_an_option_that_nobody_knows_is_named():
+    with pytest.raises(jn.ModelError, match="unexpected keyword argument 'batchnorm'"):
+        jn.linearize(MLP((4, 5, 3)), torch.randn(2, 4), batchnorm="flowing")
+
+
+def functional(activation):
+    model, x = gated(activation)
+    model = nn.Sequential(model.first, activation, model.last)
+    parameters = {name: 0.5 * p.detach() for name, p in model.named_parameters()}
+
+    def f(z, parameters):
+        return functional_call(model, parameters, (z,))
+
+    def penalty(parameters):
+        return jn.AnalyticPenalty(weight=1.0)(jn.linearize(f, x, parameters))
+
+    def oracle(parameters):
+        full = torch.func.jacrev(lambda z: f(z, parameters))(x)
+        return sum(torch.linalg.matrix_norm(full[i, :, i], 2) for i in range(BATCH)) / BATCH
+
+    return penalty, oracle, parameters
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU(), nn.Tanh()])
+def test_gradients_reach_the_parameters_of_a_functional_call(activation):
+    penalty, oracle, parameters = functional(activation)
+    expected = grad(oracle)(parameters)
+    wanted = {name: p.clone().requires_grad_() for name, p in parameters.items()}
+    for _ in range(2):
+        value = penalty(wanted)
+        torch.testing.assert_close(value, oracle(parameters))
+        found = torch.autograd.grad(value, list(wanted.values()), materialize_grads=True)
+        for name, gradient in zip(wanted, found, strict=True):
+            torch.testing.assert_close(gradient, expected[name])
+
+
+def test_torch_func_differentiates_a_known_piecewise_linear_model():
+    penalty, oracle, parameters = functional(nn.ReLU())
+    with pytest.raises(jn.UnsupportedModelError, match="call linearize once outside"):
+        grad(penalty)(parameters)
+    penalty(parameters)
+    torch.testing.assert_close(grad(penalty)(parameters), grad(oracle)(parameters))
+
+
+def test_torch_func_around_other_models_says_what_to_do():
+    penalty, _, parameters = functional(nn.Tanh())
+    penalty(parameters)
+    with pytest.raises(jn.UnsupportedModelError, match=r"differentiate with torch\.autograd\.grad"):
+        grad(penalty)(parameters)
+
+
+def test_vmap_around_linearize_says_what_to_do():
+    model, x = MLP((4, 5, 3)), torch.randn(BATCH, 2, 4)
+    jn.linearize(model, x[0])
+    with pytest.raises(jn.UnsupportedModelError, match="linearize is called under vmap"):
+        vmap(lambda z: jn.linearize(model, z).vjp(torch.ones(2, 3)))(x)
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU(), nn.Tanh()])
+def test_vmap_takes_many_products_at_once(activation):
+    model, x = gated(activation)
+    J = jn.linearize(model, x, mask())
+    one = torch.eye(3, dtype=torch.float64).unsqueeze(1).expand(3, BATCH, 3)
+    torch.testing.assert_close(vmap(J.vjp)(one).transpose(0, 1), J.dense())
