@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> None:
             store.forget_failures(config)
     for name in {config.data for config in experiment.runs}:
         load(name, args.data_root)  # one download before many processes, and mistakes are told at once
-    engine = LocalEngine(store, args.workers, args.data_root, str(choose_device(args.device)))
+    engine = LocalEngine(store, args.data_root, str(choose_device(args.device)), workers=args.workers)
     try:
         found = sweep(experiment, store, engine)
     except KeyboardInterrupt:
