@@ -4,6 +4,7 @@ import importlib.util
 import os
 import re
 import signal
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -43,7 +44,12 @@ def assert_gone(processes):
 
 
 def of_session(number):
-    return [process for process in psutil.process_iter() if os.getsid(process.pid) == number]
+    found = []
+    for process in psutil.process_iter():
+        with suppress(ProcessLookupError):  # it has just ended
+            if os.getsid(process.pid) == number:
+                found.append(process)
+    return found
 
 
 @pytest.fixture(scope="module")
