@@ -1,19 +1,17 @@
 """Real processes, really killed: nothing is lost, nothing is done twice."""
 
-import json
-import os
 import random
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
+from small_sweep import command as start_command
+from small_sweep import found, store_in, wait_for_progress
 
 from jacnorm.lab.config import RunConfig
 from jacnorm.lab.sweep.local import LocalEngine
 from jacnorm.lab.sweep.status import LiveView, status
-from jacnorm.lab.sweep.store import MAX_ATTEMPTS, Store
+from jacnorm.lab.sweep.store import MAX_ATTEMPTS
 
 EPOCHS = 25  # long enough to be killed in
 RUNS = tuple(RunConfig(method=m, seed=s, epochs=EPOCHS) for m in ("none", "spectral") for s in (0, 1))
@@ -25,21 +23,6 @@ epochs = {EPOCHS}
 method = ["none", "spectral"]
 seed = [0, 1]
 """
-TIMING = {"seconds", "images_per_second"}
-
-
-def store_in(folder):
-    return Store(folder / "results" / "small", folder / "runs")
-
-
-def found(folder):
-    """The results without what depends on the machine's mood."""
-    results = {}
-    for file in sorted((folder / "results" / "small").glob("*.json")):
-        result = json.loads(file.read_text())
-        history = {name: values for name, values in result["history"].items() if name not in TIMING}
-        results[file.stem] = (result["config"], result["test"], history)
-    return results
 
 
 @pytest.fixture(scope="module")
@@ -51,23 +34,7 @@ def undisturbed(tmp_path_factory):
 
 
 def command(folder, *more):
-    (folder / "small.toml").write_text(EXPERIMENT)
-    return subprocess.Popen(
-        [sys.executable, "-m", "jacnorm", "sweep", "small.toml", "--workers", "2", *more],
-        cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def wait_for_progress(store):
-    """Until an epoch more is finished than now."""
-    before, until = sum(store.epoch(run) for run in RUNS), time.monotonic() + 90
-    while sum(store.epoch(run) for run in RUNS) <= before:
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    return start_command(folder, EXPERIMENT, "--workers", "2", *more)
 
 
 def test_a_worker_that_is_killed_costs_its_last_epoch_and_not_the_sweep(tmp_path, undisturbed):
@@ -115,7 +82,7 @@ def test_kills_of_the_whole_sweep_end_in_the_same_results(wanted, tmp_path, undi
     dice, store, kills = random.Random(0), store_in(tmp_path), 0
     while kills < wanted and not all(store.is_done(run) for run in RUNS):
         process = command(tmp_path)
-        wait_for_progress(store)
+        wait_for_progress(store, RUNS)
         time.sleep(dice.uniform(0, 0.3))
         process.send_signal(signal.SIGKILL)
         process.communicate()
@@ -148,7 +115,7 @@ def test_two_sweeps_on_one_folder_share_the_work(tmp_path, undisturbed):
 def test_status_from_a_second_terminal(tmp_path):
     first = command(tmp_path)
     store = store_in(tmp_path)
-    wait_for_progress(store)
+    wait_for_progress(store, RUNS)
     shown, _ = command(tmp_path, "--status").communicate(timeout=60)
     assert "  running  " in shown
     assert first.wait(120) == 0
@@ -160,7 +127,7 @@ def test_status_from_a_second_terminal(tmp_path):
 def test_ctrl_c_stops_the_workers_too(tmp_path):
     process = command(tmp_path)
     store = store_in(tmp_path)
-    wait_for_progress(store)
+    wait_for_progress(store, RUNS)
     process.send_signal(signal.SIGINT)
     out, error = process.communicate(timeout=60)
     assert process.returncode == 130

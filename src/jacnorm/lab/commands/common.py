@@ -55,9 +55,9 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-def need(package: str, option: str) -> None:
+def need(package: str, option: str, install: str | None = None) -> None:
     if importlib.util.find_spec(package) is None:
-        raise UsageError(f"{option} needs the package {package}: pip install {package}")
+        raise UsageError(f"{option} needs the package {package}: pip install '{install or package}'")
 
 
 def table(rows: list[list[str]]) -> str:

@@ -10,33 +10,53 @@ from typing import Any
 from ...errors import JacnormError
 from ..data import load
 from ..errors import UsageError
+from ..sweep.engine import Engine
 from ..sweep.experiment import read_experiment
 from ..sweep.local import LocalEngine
 from ..sweep.run import known_runs, sweep
 from ..sweep.status import status
 from ..sweep.store import Store
-from .common import add_command, choose_device
+from .common import add_command, choose_device, need
 
 
 class SweepError(JacnormError):
     """Some runs failed for good."""
 
 
+EXAMPLES = """\
+jacnorm sweep experiments/digits.toml --workers 2
+  jacnorm sweep experiments/digits.toml --status
+
+on several machines, each with jacnorm[lab,ray] installed and /shared mounted:
+  ray start --head                                  # on the first
+  ray start --address FIRST:6379                    # on each of the others
+  jacnorm sweep experiments/digits.toml --engine ray --address auto \\
+      --results /shared/results --runs /shared/runs # on any of them"""
+
+
 def add(commands: Any) -> None:
-    parser = add_command(
-        commands,
-        "sweep",
-        "Run all of an experiment, or go on with it.",
-        "jacnorm sweep experiments/digits.toml --workers 2\n  jacnorm sweep experiments/digits.toml --status",
-    )
+    parser = add_command(commands, "sweep", "Run all of an experiment, or go on with it.", EXAMPLES)
     parser.add_argument("experiment", type=Path, metavar="FILE", help="an experiment, experiments/*.toml")
     parser.add_argument("--status", action="store_true", help="say how far it is, and do nothing")
     parser.add_argument("--retry", action="store_true", help="try again what has failed three times")
     parser.add_argument("--results", type=Path, default=Path("results"), help="(default: results)")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="checkpoints (default: runs)")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="(default: one a core)")
+    parser.add_argument(
+        "--workers", type=int, help="runs at a time (default: one a core; with Ray: all that fit)"
+    )
     parser.add_argument("--data-root", type=Path, help="folder with the data sets (or set JACNORM_DATA)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, mps (default: auto)")
+    parser.add_argument(
+        "--engine",
+        choices=("local", "ray"),
+        default="local",
+        help="processes of this machine, or Ray for more machines; they must share the folders of "
+        "--results and --runs (default: local)",
+    )
+    ray = parser.add_argument_group("with --engine ray")
+    ray.add_argument("--address", help="HOST:PORT of a cluster, or auto (default: start one on this machine)")
+    ray.add_argument("--cpus-per-run", type=int, default=1, help="and threads of a run (default: 1)")
+    ray.add_argument("--gpus-per-run", type=float, default=0, help="0.5: two runs share one (default: 0)")
     parser.set_defaults(run=run)
 
 
@@ -46,14 +66,12 @@ def run(args: argparse.Namespace) -> None:
     if args.status:
         print(status(store, known_runs(experiment, store)))
         return
-    if args.workers < 1:
-        raise UsageError(f"--workers {args.workers}: it must be 1 or more")
+    engine = make_engine(args, store)
     if args.retry:
         for config in known_runs(experiment, store):
             store.forget_failures(config)
     for name in {config.data for config in experiment.runs}:
         load(name, args.data_root)  # one download before many processes, and mistakes are told at once
-    engine = LocalEngine(store, args.workers, args.data_root, str(choose_device(args.device)))
     try:
         found = sweep(experiment, store, engine)
     except KeyboardInterrupt:
@@ -62,3 +80,44 @@ def run(args: argparse.Namespace) -> None:
     print(found)
     if found.failed:
         raise SweepError(f"{len(found.failed)} runs failed; mend the cause, then go on with --retry")
+
+
+def make_engine(args: argparse.Namespace, store: Store) -> Engine:
+    if args.workers is not None and args.workers < 1:
+        raise UsageError(f"--workers {args.workers}: it must be 1 or more")
+    if args.engine == "ray":
+        return _ray_engine(args, store)
+    if (args.address, args.cpus_per_run, args.gpus_per_run) != (None, 1, 0):
+        raise UsageError("--address, --cpus-per-run and --gpus-per-run need --engine ray")
+    device = str(choose_device(args.device))
+    return LocalEngine(store, args.data_root, device, workers=args.workers or os.cpu_count() or 1)
+
+
+def _ray_engine(args: argparse.Namespace, store: Store) -> Engine:
+    need("ray", "--engine ray", "jacnorm[ray]")
+    from ..sweep.ray import RayEngine  # a second and half a gigabyte that other sweeps do without
+
+    if args.cpus_per_run < 1:
+        raise UsageError(f"--cpus-per-run {args.cpus_per_run}: it must be 1 or more")
+    if args.gpus_per_run < 0 or (args.gpus_per_run > 1 and not args.gpus_per_run.is_integer()):
+        raise UsageError(
+            f"--gpus-per-run {args.gpus_per_run:g}: it must be a whole number or a part of one GPU"
+        )
+    return RayEngine(
+        store,
+        args.data_root,
+        _ray_device(args),
+        workers=args.workers,
+        address=args.address or "local",
+        cpus_per_run=args.cpus_per_run,
+        gpus_per_run=args.gpus_per_run,
+    )
+
+
+def _ray_device(args: argparse.Namespace) -> str:
+    """That of the machines which train, not of this one; Ray hides the GPUs that a run did not ask for."""
+    if args.device == "auto":
+        return "cuda" if args.gpus_per_run else "cpu"
+    if args.device.startswith("cuda") and not args.gpus_per_run:
+        raise UsageError(f"--device {args.device}: with Ray, say --gpus-per-run 1")
+    return str(args.device)

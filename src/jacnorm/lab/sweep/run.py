@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Protocol
-
 from ..config import RunConfig
+from .engine import Engine
 from .experiment import Experiment
 from .status import LiveView, Status, status
 from .store import Store
-
-
-class Engine(Protocol):
-    def run_all(self, configs: Iterable[RunConfig], watch: Callable[[list[RunConfig]], None]) -> None: ...
 
 
 def sweep(experiment: Experiment, store: Store, engine: Engine) -> Status:

@@ -32,6 +32,9 @@ class Store:
     def run_folder(self, config: RunConfig) -> Path:
         return self.runs / config.id
 
+    def log_file(self, config: RunConfig) -> Path:
+        return self.run_folder(config) / "log.txt"
+
     def is_done(self, config: RunConfig) -> bool:
         return self.result_file(config).exists()
 

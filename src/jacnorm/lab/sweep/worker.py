@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import threading
+import traceback
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,23 +22,25 @@ from ..config import RunConfig, make_config
 from ..data import load
 from ..progress import Progress
 from ..train import train
+from .engine import Ending
 from .store import Store
 
 LOCKED_ELSEWHERE = 3
 
 
-def order(config: RunConfig, store: Store, data_root: Path | None, device: str, threads: int) -> str:
-    """What the parent writes to the worker's stdin, one line."""
-    return json.dumps(
-        {
-            "config": asdict(config),
-            "results": str(store.results),
-            "runs": str(store.runs),
-            "data_root": None if data_root is None else str(data_root),
-            "device": device,
-            "threads": threads,
-        }
-    )
+def order(
+    config: RunConfig, store: Store, data_root: Path | None, device: str, threads: int
+) -> dict[str, Any]:
+    """What a worker is told. Another machine has another current folder, and none of our environment."""
+    root = data_root or os.environ.get("JACNORM_DATA")
+    return {
+        "config": asdict(config),
+        "results": str(store.results.absolute()),
+        "runs": str(store.runs.absolute()),
+        "data_root": str(Path(root).expanduser().absolute()) if root else None,
+        "device": device,
+        "threads": threads,
+    }
 
 
 def carry_out(task: dict[str, Any]) -> int:
@@ -61,15 +64,30 @@ def carry_out(task: dict[str, Any]) -> int:
     return 0
 
 
-def main() -> int:
+def attempt(task: dict[str, Any]) -> int:
+    """`carry_out`, with what went wrong on stderr, which is the run's log."""
     keep_memory()
-    task = json.loads(sys.stdin.readline())
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         return carry_out(task)
     except JacnormError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 1
+    except Exception:
+        traceback.print_exc()
+    return 1
+
+
+def ending(code: int, log: Path) -> Ending:
+    """What a worker's code means to those who wait for it."""
+    if code in (0, LOCKED_ELSEWHERE):
+        return Ending()
+    lines = log.read_text().strip().splitlines()
+    return Ending(lines[-1] if lines else f"ended with code {code}")
+
+
+def main() -> int:
+    task = json.loads(sys.stdin.readline())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    return attempt(task)
 
 
 def _end_with_parent() -> None:

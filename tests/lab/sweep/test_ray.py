@@ -1,0 +1,215 @@
+"""A real cluster of two machines, as far as Ray can tell, and real kills."""
+
+import importlib.util
+import os
+import re
+import signal
+from contextlib import suppress
+
+import psutil
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+from ray.exceptions import OutOfMemoryError, TaskCancelledError
+from small_sweep import command, found, store_in, wait_for_progress
+
+from jacnorm.lab.cli import main
+from jacnorm.lab.config import RunConfig
+from jacnorm.lab.sweep import ray as ray_module
+from jacnorm.lab.sweep.ray import ClusterError, RayEngine, RayWorker
+from jacnorm.lab.sweep.status import status
+from jacnorm.lab.sweep.store import MAX_ATTEMPTS
+from jacnorm.lab.sweep.worker import carry_out, order
+
+EPOCHS = 8
+RUNS = tuple(RunConfig(seed=seed, epochs=EPOCHS) for seed in (0, 1, 2))
+EXPERIMENT = f"base = {{epochs = {EPOCHS}}}\ngrid = {{seed = [0, 1]}}"
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two machines with room for one run each."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    cluster.add_node(num_cpus=1)
+    started = psutil.Process().children(recursive=True)
+    yield cluster
+    cluster.shutdown()
+    assert_gone(started)
+
+
+def assert_gone(processes):
+    _, left = psutil.wait_procs(processes, timeout=30)
+    assert left == []
+
+
+def of_session(number):
+    found = []
+    for process in psutil.process_iter():
+        with suppress(ProcessLookupError):  # it has just ended
+            if os.getsid(process.pid) == number:
+                found.append(process)
+    return found
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    for run in RUNS:
+        assert carry_out(order(run, store_in(folder), None, "cpu", threads=1)) == 0
+    return found(folder)
+
+
+def log_of(store, run):
+    return store.log_file(run).read_text() if store.log_file(run).exists() else ""
+
+
+def processes_of(store, run):
+    """Those that trained it, by what its log says."""
+    return re.findall(r"^On \S+, process (\d+)\.$", log_of(store, run), flags=re.MULTILINE)
+
+
+def process_of(store, run):
+    return psutil.Process(int(processes_of(store, run)[-1]))
+
+
+def is_under_way(store, run):
+    return 1 <= store.epoch(run) < EPOCHS - 1 and store.is_running(run)
+
+
+def test_a_killed_process_is_counted_and_a_hopeless_run_given_up(tmp_path, cluster, undisturbed):
+    store, killed = store_in(tmp_path), []
+    good, bad = RUNS[0], RunConfig(learning_rate=1e6, epochs=2)
+
+    def kill_once(running):
+        if not killed and good in running and is_under_way(store, good):
+            process_of(store, good).kill()
+            killed.append(good)
+
+    RayEngine(store, address=cluster.address).run_all((good, bad), kill_once)
+    assert found(tmp_path) == {good.id: undisturbed[good.id]}
+    assert killed
+    assert store.failures(good) == ["its process was killed or crashed (out of memory?)"]
+    assert "Going on after epoch" in log_of(store, good)
+    assert len(processes_of(store, bad)) == len(store.failures(bad)) == MAX_ATTEMPTS
+    ((config, reason),) = status(store, (good, bad)).failed
+    assert config == bad
+    assert "smaller learning rate" in reason
+
+
+def test_a_machine_that_is_lost_costs_an_epoch_and_no_attempt(tmp_path, cluster, undisturbed):
+    store, lost = store_in(tmp_path), []
+    (second,) = cluster.worker_nodes
+    raylet = second.all_processes["raylet"][0].process.pid
+
+    def lose_the_second(running):
+        for run in running:
+            if not lost and is_under_way(store, run) and process_of(store, run).ppid() == raylet:
+                cluster.remove_node(second, allow_graceful=False)
+                lost.append(run)
+
+    RayEngine(store, address=cluster.address).run_all(RUNS, lose_the_second)
+    assert found(tmp_path) == undisturbed
+    assert len(lost) == 1
+    for run in RUNS:
+        assert store.failures(run) == []
+        assert ("Its machine was lost" in log_of(store, run)) == (run in lost)
+        assert ("Going on after epoch" in log_of(store, run)) == (run in lost)
+    processes = [number for run in RUNS for number in processes_of(store, run)]
+    assert len(set(processes)) == len(processes) == 4  # none was used twice
+
+
+def test_a_folder_that_a_machine_does_not_see_ends_the_sweep(tmp_path, cluster, monkeypatch):
+    def elsewhere(*args):
+        return order(*args) | {"results": str(tmp_path / "not mounted")}
+
+    monkeypatch.setattr(ray_module, "order", elsewhere)
+    with pytest.raises(ClusterError, match=r"not mounted is not there on .* share under the same name"):
+        RayEngine(store_in(tmp_path), address=cluster.address).run_all(RUNS, lambda running: None)
+
+
+def test_a_result_may_come_late_but_not_never(tmp_path, cluster, monkeypatch):
+    store = store_in(tmp_path)
+    with ray_module._connected(cluster.address):
+        worker = RayWorker(RUNS[0], store, ray.put(0))
+        assert worker.poll() is None  # the file server may need a moment
+        monkeypatch.setattr(ray_module, "LATE_SECONDS", 0)
+        with pytest.raises(ClusterError, match=rf"{RUNS[0].id}.json is not there on .* share"):
+            worker.poll()
+        store.results.mkdir(parents=True)
+        store.result_file(RUNS[0]).touch()
+        assert worker.poll().reason is None
+
+
+def test_room_is_made_of_whole_machines(tmp_path, cluster, capsys):
+    make = lambda **options: RayEngine(store_in(tmp_path), address=cluster.address, **options)
+    gpus = cluster.add_node(num_cpus=3, num_gpus=1)
+    with ray_module._connected(cluster.address):
+        assert make()._slots() == 3 + len(cluster.list_all_nodes()) - 1
+        assert make(workers=2)._slots() == 2
+        assert make(cpus_per_run=2)._slots() == 1  # of one machine, whatever the others have left
+        assert make(gpus_per_run=1)._slots() == 1
+        assert make(gpus_per_run=0.5)._slots() == 2
+        engine = make(gpus_per_run=1)
+        assert engine._slots() == 1
+        cluster.remove_node(gpus, allow_graceful=True)
+        assert engine._slots() == engine._slots() == 0
+    assert capsys.readouterr().err.count("No machine is left with 1 CPUs and 1 GPUs; waiting for one.") == 1
+    with pytest.raises(
+        ClusterError, match="no machine of the cluster has what a run is to get: 1 CPUs and 1"
+    ):
+        make(gpus_per_run=1).run_all(RUNS, lambda running: None)
+
+
+def test_reasons():
+    assert "out of memory" in ray_module._reason(OutOfMemoryError("a long story"))
+    assert ray_module._reason(TaskCancelledError()) == "TaskCancelledError"
+
+
+def test_what_the_command_began_with_ray_it_can_end_without(tmp_path, undisturbed):
+    store, runs = store_in(tmp_path), RUNS[:2]
+    first = command(tmp_path, EXPERIMENT, "--engine", "ray")
+    wait_for_progress(store, runs)
+    started = of_session(first.pid)
+    assert len(started) > 4  # Ray's own, too
+    os.killpg(first.pid, signal.SIGINT)  # what Ctrl-C does
+    out, error = first.communicate(timeout=120)
+    assert first.returncode == 130
+    assert "Traceback" not in error
+    assert "go on with the same command" in out
+    assert not any(store.is_running(run) for run in runs)
+    assert not all(store.is_done(run) for run in runs)
+    assert_gone(started)
+    last = command(tmp_path, EXPERIMENT, "--workers", "2")
+    _, error = last.communicate(timeout=300)
+    assert last.returncode == 0, error
+    assert any("Going on after epoch" in log_of(store, run) for run in runs)
+    assert found(tmp_path) == {run.id: undisturbed[run.id] for run in runs}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--address", "auto"], "need --engine ray"),
+        (["--cpus-per-run", "2"], "need --engine ray"),
+        (["--engine", "ray", "--workers", "0"], "must be 1 or more"),
+        (["--engine", "ray", "--cpus-per-run", "0"], "must be 1 or more"),
+        (["--engine", "ray", "--gpus-per-run", "1.5"], "a whole number or a part of one"),
+        (["--engine", "ray", "--device", "cuda"], "--gpus-per-run 1"),
+        (["--engine", "ray", "--address", "127.0.0.1:1"], "--address 127.0.0.1:1: .*refused.*ray start"),
+        (["--engine", "ray", "--address", "nonsense"], "--address nonsense: .*nvalid"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(options, message, tmp_path, capsys):
+    (tmp_path / "small.toml").write_text(EXPERIMENT)
+    folders = [f"--results={tmp_path}/results", f"--runs={tmp_path}/runs"]
+    assert main(["sweep", f"{tmp_path}/small.toml", *folders, *options]) == 2
+    assert re.fullmatch(f"jacnorm: error: .*{message}.*\n", capsys.readouterr().err)
+
+
+def test_without_ray(tmp_path, capsys, monkeypatch):
+    (tmp_path / "small.toml").write_text(EXPERIMENT)
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else found(name))
+    assert main(["sweep", f"{tmp_path}/small.toml", "--engine", "ray"]) == 2
+    assert "pip install 'jacnorm[ray]'" in capsys.readouterr().err
