@@ -2,6 +2,7 @@
 
 import copy
 import json
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -247,7 +248,7 @@ def test_distances_are_those_of_evaluate(monkeypatch):
     """A record's median is that of all distances, on the points that the rivals classify correctly too."""
     # The attack has tests of its own, and foolbox takes seconds to import.
     attack = lambda model, x, y: x.flatten(1).norm(dim=1)
-    monkeypatch.setattr("jacnorm.lab.evaluate.boundary.l2_distance", attack)
+    monkeypatch.setattr(sys.modules[boundary.__module__], "l2_distance", attack)
     data = load("digits")
     own = Normalized(MLP((64, 10, 10)), data.mean, data.std).eval()
     rival = copy.deepcopy(own)

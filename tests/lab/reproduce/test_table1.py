@@ -173,7 +173,10 @@ def test_a_sweep_under_way_shows_what_is_there(experiment, results):
     assert accuracy.rows == (
         ("none", "1 of 3", "94.00", "94.36 ± 0.26", "−0.36", "–", "2.00"),
         ("l2", "0 of 3", "–", "95.58 ± 0.05", "–", "–", "–"),
+        ("spectral", "0 of 3", "–", "96.61 ± 0.14", "–", "–", "–"),
+        ("spectral-warm", "0 of 3", "–", "–", "–", "–", "–"),
     )
+    assert accuracy.best == 0
     assert settings.rows[1][-1] == "2 of 3"
     assert {v.outcome for v in section.verdicts} == {"cannot be told"}
 

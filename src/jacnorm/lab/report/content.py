@@ -97,4 +97,4 @@ def _commands(present: Sequence[tuple[Item, Section]], results: Path) -> tuple[s
         which = "--quick" if data == QUICK else f"--data {data}"
         how = "" if protocol == "paper" else f" --protocol {protocol}"
         commands.append(f"jacnorm reproduce all {which}{how}")
-    return (*commands, f"jacnorm report --results {results}")
+    return (*commands, "jacnorm report" + ("" if results == Path("results") else f" --results {results}"))

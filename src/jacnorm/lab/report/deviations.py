@@ -43,7 +43,7 @@ ALWAYS: tuple[Deviation, ...] = (
     (
         "Standard deviation over five runs, kind unknown",
         "With n − 1",
-        "It is the usual one for a sample; with n the paper's would be larger by 12 %.",
+        "It is the usual one for a sample. If the paper divides by n, its numbers would be 12 % larger.",
     ),
 )
 

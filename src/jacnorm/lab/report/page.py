@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from ..checkpoint import write_atomically
 from ..tables import markdown_table
@@ -14,9 +13,7 @@ from .content import Content
 
 
 def to_html(content: Content) -> str:
-    environment = _environment(autoescape=True)
-    style = environment.loader.get_source(environment, "style.css")[0]  # type: ignore[union-attr]
-    return environment.get_template("page.html").render(c=content, style=Markup(style), svg=Markup)
+    return _environment(autoescape=True).get_template("page.html").render(c=content)
 
 
 def write_markdown(content: Content, file: Path) -> None:

@@ -12,7 +12,7 @@ from .claims import Verdict, judge, read_claims
 from .numbers import NOTHING, count, mean_sd, plain, signed
 from .ordering import order_verdict
 from .section import Points, Section, Table
-from .statistics import Summary, Values, standard_errors, summary
+from .statistics import PAPER_RUNS, Summary, Values, standard_errors, summary
 from .stored import Stored, read_folder
 
 PROTOCOLS = {
@@ -92,15 +92,16 @@ def _tables(experiment: Experiment, choices: Sequence[Choice]) -> tuple[Table, .
 
 
 def _accuracy_table(experiment: Experiment, choices: Sequence[Choice]) -> Table:
-    summaries = {choice.label: _summary(accuracies(choice)) for choice in choices}
-    means = [-1.0 if s is None else s.mean for s in summaries.values()]
+    chosen = {choice.label: choice for choice in choices}
+    means = {c.label: summary(list(accuracies(c).values())).mean for c in choices if c.runs}
+    names = labels(experiment)
     return Table(
         caption="Test accuracy in percent, mean ± standard deviation over n seeds; the difference to the "
         "paper's also in standard errors (s.e.); σ is the mean spectral norm on test images, normalized "
         "input. " + _paper_words(experiment),
         header=("method", "n", "ours", "paper", "difference", "in s.e.", "σ"),
-        rows=tuple(_row(choice, summaries[choice.label], experiment.paper) for choice in choices),
-        best=means.index(max(means)) if max(means) >= 0 else None,
+        rows=tuple(_row(experiment, label, chosen.get(label)) for label in names),
+        best=names.index(max(means, key=lambda label: means[label])) if means else None,
     )
 
 
@@ -110,14 +111,16 @@ def _paper_words(experiment: Experiment) -> str:
     return "The paper has no such numbers: this shows the chain at work and reproduces nothing."
 
 
-def _row(choice: Choice, ours: Summary | None, paper: dict[str, list[float]]) -> tuple[str, ...]:
-    sigma = _summary({s: r["test"]["sigma"] for s, r in choice.runs.items()})
-    done = len(choice.runs)
-    n = f"{done}" if done == choice.seeds else f"{done} of {choice.seeds}"
-    cells = [choice.label, n, mean_sd(ours), NOTHING, NOTHING, NOTHING, mean_sd(sigma)]
-    if choice.label in paper:
-        mean, sd = paper[choice.label]
-        cells[3] = mean_sd(Summary(5, mean, sd))
+def _row(experiment: Experiment, label: str, choice: Choice | None) -> tuple[str, ...]:
+    runs = choice.runs if choice is not None else {}
+    seeds = len({run.seed for run in experiment.runs})
+    ours = _summary([100 * result["test"]["accuracy"] for result in runs.values()])
+    sigma = _summary([result["test"]["sigma"] for result in runs.values()])
+    n = f"{seeds}" if len(runs) == seeds else f"{len(runs)} of {seeds}"
+    cells = [label, n, mean_sd(ours), NOTHING, NOTHING, NOTHING, mean_sd(sigma)]
+    if label in experiment.paper:
+        mean, sd = experiment.paper[label]
+        cells[3] = mean_sd(Summary(PAPER_RUNS, mean, sd))
         if ours is not None:
             errors = standard_errors(ours, mean, sd)
             cells[4] = signed(ours.mean - mean)
@@ -164,5 +167,5 @@ def _points(experiment: Experiment, accuracy: dict[str, Values]) -> tuple[Points
     return ours, {label: (mean, sd) for label, (mean, sd) in experiment.paper.items()}
 
 
-def _summary(values: Values) -> Summary | None:
-    return summary(list(values.values())) if values else None
+def _summary(values: list[float]) -> Summary | None:
+    return summary(values) if values else None
