@@ -101,6 +101,7 @@ def test_figure_3(table, tmp_path):
     assert stronger.rows[0] == ("none", "2", *["−49.00 ± 1.41"] * 3, "30.00 ± 0.00")
     assert "first 100 test images" in section.notes[2]
     assert "Two-stage screening: 4 settings, 1 seed, 1 epoch; then" in section.notes[0]
+    assert paper.caption.endswith("(Protocol “paper”, two-stage screening.)")
     assert section.warnings == ()
     assert list(section.groups) == ["none", "spectral-bound", "spectral", "spectral-warm"]
 
@@ -230,10 +231,11 @@ def test_records_of_a_newer_version_are_left_alone(table, tmp_path, counted):
     assert json.loads(file.read_text()) == {"version": 2}
 
 
-def test_without_weights_nothing_is_measured(table, tmp_path):
+def test_without_weights_nothing_is_measured(table, tmp_path, capsys):
     the_plan = plan(3, Robustness(images=100))
     measure(the_plan, table, tmp_path, Bench("digits", tmp_path / "runs", None, torch.device("cpu")))
     assert not (tmp_path / the_plan.name).exists()
+    assert "the weights of 8 networks are not in" in capsys.readouterr().err
 
 
 def test_percentiles_keep_the_distribution():

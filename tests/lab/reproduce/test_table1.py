@@ -106,6 +106,8 @@ def test_stages_and_protocol_go_with_the_numbers(experiment, complete):
         "50 epochs."
     )
     assert "Protocol “paper”" in protocol
+    for table in table1(experiment, complete).tables:
+        assert table.caption.endswith("(Protocol “paper”, two-stage screening.)")
     held_out = experiment.with_protocol("held-out")
     assert "Protocol “held-out”" in table1(held_out, complete).notes[1]
     assert table1(held_out, complete).empty

@@ -21,7 +21,7 @@ PERCENTILES = 100  # kept of each distribution, 0th to 100th: thousands of point
 class Distances:
     """Quantities: sampled, attack, first_order: a network's median distance, 2-norm in pixels."""
 
-    images: int = 2000
+    images: int = 1000
     directions: int = DIRECTIONS
 
     methods = None

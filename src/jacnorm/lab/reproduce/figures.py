@@ -16,7 +16,7 @@ from .plan import FigurePlan
 from .section import Groups, Section
 from .stored import Stored, read_folder
 from .subject import Bench, Network, networks
-from .table1 import how_chosen, read_table1
+from .table1 import how_chosen, read_table1, stamped
 
 RECORD_PARTS = ("id", "config", "settings")
 
@@ -48,6 +48,9 @@ def measure(plan: FigurePlan, table: Experiment, results: Path, bench: Bench) ->
     found = subjects(plan, table, results)
     if found.stored.newer:
         return
+    away = sum(bool(found.lacking(n)) and not bench.has(n) for n in found.networks)
+    if away:
+        print(f"{plan.title}: the weights of {away} networks are not in {bench.runs}", file=sys.stderr)
     for i, network in enumerate(found.networks, 1):
         record = found.stored.results.get(network.config.id, {})
         for kind in found.lacking(network) if bench.has(network) else ():
@@ -80,7 +83,7 @@ def figure(plan: FigurePlan, table: Experiment, results: Path) -> Section:
         name=plan.name,
         title=plan.title,
         notes=(*how_chosen(table), *part.notes(), *_missing(found, len(measured))),
-        tables=part.tables(groups) if groups else (),
+        tables=stamped(table, part.tables(groups)) if groups else (),
         verdicts=judge(plan.claims, part.quantities(groups)) if groups else (),
         warnings=(*found.stored.warnings, *_outdated(found)),
         groups=groups or None,

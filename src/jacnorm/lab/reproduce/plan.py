@@ -5,7 +5,7 @@ title = "Figure 3, KMNIST"
 networks = "table1-kmnist"      # those chosen there
 
 [measure]                       # settings of that figure's measurement; what is left out has its default
-images = 2000
+images = 1000
 
 [[claims]]                      # as in an experiment's file
 text = "…"

@@ -23,7 +23,7 @@ class Robustness:
     strength; pgd-worst … the same with every iterate counted; judge: the accuracy four strong attacks leave.
     """
 
-    images: int = 2000
+    images: int = 1000
     variances: tuple[float, ...] = VARIANCES
     epsilon: float = 255 * EPSILON  # of 255
     steps: tuple[int, ...] = STEPS

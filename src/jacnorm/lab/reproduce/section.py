@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from textwrap import fill
 from typing import Any
 
 from ..tables import markdown_table, table
@@ -20,7 +21,7 @@ class Table:
     best: int | None = None  # a row to stand out
 
     def text(self) -> str:
-        return f"{self.caption}\n\n{table([self.header, *self.rows])}"
+        return f"{_wrapped(self.caption)}\n\n{table([self.header, *self.rows])}"
 
     def markdown(self) -> str:
         rows = [tuple(f"**{c}**" for c in row) if i == self.best else row for i, row in enumerate(self.rows)]
@@ -46,12 +47,16 @@ class Section:
 
     def text(self) -> str:
         """For a terminal."""
-        parts = [f"{self.title}\n{'=' * len(self.title)}", "\n".join(self.notes)]
+        parts = [f"{self.title}\n{'=' * len(self.title)}", "\n".join(map(_wrapped, self.notes))]
         parts += [table.text() for table in self.tables]
         if self.verdicts:
             parts.append("Claims\n\n" + "\n".join(_line(verdict) for verdict in self.verdicts))
         parts += [f"warning: {warning}" for warning in self.warnings]
         return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _wrapped(text: str) -> str:
+    return fill(text, 100, break_on_hyphens=False, break_long_words=False)
 
 
 def _line(verdict: Verdict) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ..sweep.experiment import Experiment
@@ -63,6 +64,14 @@ def how_chosen(experiment: Experiment) -> tuple[str, ...]:
     return (stages, *protocols)
 
 
+def stamped(experiment: Experiment, tables: Iterable[Table]) -> tuple[Table, ...]:
+    """A table may be copied from where the notes stand, so its caption says how it came about."""
+    protocol = " and ".join(sorted({run.protocol for run in experiment.runs}))
+    stages = "the whole grid" if experiment.screening_epochs is None else "two-stage screening"
+    words = f"(Protocol “{protocol}”, {stages}.)"
+    return tuple(replace(table, caption=f"{table.caption} {words}") for table in tables)
+
+
 def missing(experiment: Experiment, stored: Stored, choices: Sequence[Choice]) -> tuple[str, ...]:
     """What is not there yet; empty when all is."""
     if not stored.results:
@@ -88,7 +97,8 @@ def missing(experiment: Experiment, stored: Stored, choices: Sequence[Choice]) -
 def _tables(experiment: Experiment, choices: Sequence[Choice]) -> tuple[Table, ...]:
     if not choices:
         return ()
-    return _accuracy_table(experiment, choices), _settings_table(experiment, choices)
+    found = (_accuracy_table(experiment, choices), _settings_table(experiment, choices))
+    return stamped(experiment, found)
 
 
 def _accuracy_table(experiment: Experiment, choices: Sequence[Choice]) -> Table:
@@ -107,7 +117,7 @@ def _accuracy_table(experiment: Experiment, choices: Sequence[Choice]) -> Table:
 
 def _paper_words(experiment: Experiment) -> str:
     if experiment.paper:
-        return "Five runs in the paper; methods that it has no number for are ours. Bold: best mean."
+        return "Five runs in the paper; methods that it has no number for are ours."
     return "The paper has no such numbers: this shows the chain at work and reproduces nothing."
 
 
