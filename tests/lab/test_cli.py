@@ -18,7 +18,8 @@ from jacnorm.lab.cli import main
 from jacnorm.lab.nets import MLP
 
 HERE = Path(__file__).parent
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"}
+PATHS = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
+ENVIRONMENT = {**os.environ, "PYTHONPATH": PATHS, "OMP_NUM_THREADS": "1"}
 
 
 def jacnorm(*args, check=0, cwd=None):

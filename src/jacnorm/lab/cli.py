@@ -11,7 +11,7 @@ from typing import NoReturn
 from .. import __version__
 from ..errors import JacnormError
 from .allocator import keep_memory
-from .commands import bench, demo, doctor, evaluate, measure, sweep, train
+from .commands import bench, demo, doctor, evaluate, measure, report, reproduce, sweep, train
 from .errors import UsageError
 from .wording import did_you_mean
 
@@ -44,7 +44,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"jacnorm {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
-    for command in (demo, train, evaluate, measure, doctor, sweep, bench):
+    for command in (demo, train, evaluate, measure, doctor, sweep, reproduce, report, bench):
         command.add(commands)
     return parser
 

@@ -6,7 +6,8 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -87,16 +88,15 @@ class RunConfig:
 
     def relevant(self) -> dict[str, Any]:
         """The settings that matter for this method."""
-        everything = asdict(self)
         unused = {name for name, methods in _PENALTY_OPTIONS.items() if self.method not in methods}
-        return {name: value for name, value in everything.items() if name not in unused}
+        return {name: getattr(self, name) for name in field_names() if name not in unused}
 
     @property
     def label(self) -> str:
         """What tables call the method: spectral is the paper's, with random starts."""
         return "spectral-warm" if self.method == "spectral" and self.warm_start else self.method
 
-    @property
+    @cached_property
     def id(self) -> str:
         """Readable in front, unique behind.
 
@@ -114,7 +114,7 @@ class RunConfig:
 
 def make_config(settings: Mapping[str, Any]) -> RunConfig:
     """A config from a mapping; a key that does not exist or a value of the wrong type is an error."""
-    types = get_type_hints(RunConfig)
+    types = _types()
     for key, value in settings.items():
         if isinstance(value, dict):
             raise ConfigError(f"[{key}]: settings stand by themselves, not in sections")
@@ -140,6 +140,12 @@ def field_names() -> list[str]:
 
 def choices(name: str) -> tuple[str, ...] | None:
     return _CHOICES.get(name)
+
+
+@cache
+def _types() -> dict[str, type]:
+    """Once: a grid makes thousands of configs."""
+    return get_type_hints(RunConfig)
 
 
 def _fits(value: Any, kind: type) -> bool:

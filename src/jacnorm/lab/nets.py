@@ -47,7 +47,7 @@ class MLP(nn.Sequential):
 class VGG16(nn.Sequential):
     """Thirteen convolutions with batch norm, five pools and a linear head, for 32×32 images.
 
-    The appendix lists eleven convolutions and three pools, which cannot give the (512, 10) head that it
+    The appendix lists eleven convolutions and four pools, which cannot give the (512, 10) head that it
     also lists; this is the network it names. `width` scales the number of channels.
     """
 

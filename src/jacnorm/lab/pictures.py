@@ -22,6 +22,7 @@ STYLES: tuple[dict[str, Any], ...] = (
     {"color": "#ef5675", "linestyle": "-.", "marker": "^"},
     {"color": "#003f5c", "linestyle": "-", "marker": "D"},
     {"color": "#ffa600", "linestyle": (0, (5, 1)), "marker": "v"},
+    {"color": "#2f9e6e", "linestyle": (0, (3, 1, 1, 1, 1, 1)), "marker": "P"},
 )
 
 

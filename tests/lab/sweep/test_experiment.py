@@ -5,6 +5,7 @@ import pytest
 from jacnorm.lab.config import ConfigError
 from jacnorm.lab.sweep.experiment import read_experiment
 
+EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 PAPER = """
 title = "Table 1, KMNIST"
 [base]
@@ -96,6 +97,34 @@ def test_bad_files(tmp_path, text, message):
         read(tmp_path, text)
 
 
-@pytest.mark.parametrize("file", sorted(Path(__file__).parents[3].glob("experiments/*.toml")), ids=str)
+OURS = [file for file in EXPERIMENTS.glob("*.toml") if not file.stem.startswith("figure")]
+
+
+@pytest.mark.parametrize("file", sorted(OURS), ids=lambda file: file.stem)
 def test_ours_can_be_read(file):
     assert read_experiment(file).runs
+
+
+def test_a_figure_is_not_swept():
+    with pytest.raises(ConfigError, match="see jacnorm reproduce"):
+        read_experiment(EXPERIMENTS / "figure3-kmnist.toml")
+
+
+def test_the_papers_cifar10():
+    """Appendix A.2: 100 epochs, batches of 128, cosine from 0.1, crops and flips; only λ is searched."""
+    runs = read_experiment(EXPERIMENTS / "table1-cifar10.toml").runs
+    assert len(runs) == (1 + 5 * 5) * 5  # none; five methods, spectral with two starts among them, and five λ
+    shared = {
+        (r.net, r.epochs, r.batch_size, r.momentum, r.schedule, r.learning_rate, r.augment) for r in runs
+    }
+    assert shared == {("vgg16", 100, 128, 0.8, "cosine", 0.1, True)}
+    assert {r.weight for r in runs if r.method != "none"} == {1e-5, 1e-4, 1e-3, 1e-2, 1e-1}
+
+
+def test_another_protocol_has_results_of_its_own(tmp_path):
+    experiment = read(tmp_path, PAPER)
+    assert experiment.with_protocol("paper") is experiment
+    held_out = experiment.with_protocol("held-out")
+    assert held_out.name == "experiment-held-out"
+    assert {run.protocol for run in held_out.screening_runs()} == {"held-out"}
+    assert not {run.id for run in held_out.runs} & {run.id for run in experiment.runs}

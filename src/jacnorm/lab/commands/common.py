@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ..errors import UsageError
+from ..tables import table as table
 
 
 def add_command(commands: Any, name: str, summary: str, example: str) -> argparse.ArgumentParser:
@@ -58,15 +59,3 @@ def choose_device(name: str) -> torch.device:
 def need(package: str, option: str, install: str | None = None) -> None:
     if importlib.util.find_spec(package) is None:
         raise UsageError(f"{option} needs the package {package}: pip install '{install or package}'")
-
-
-def table(rows: list[list[str]]) -> str:
-    """Columns as wide as their content, the first to the left, the others to the right."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(w) if i == 0 else cell.rjust(w)
-            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    )

@@ -12,22 +12,31 @@ from ..config import RunConfig
 from ..data import DataSet, Split
 from ..nets import Normalized
 from ..train import HELD_OUT
-from .estimation import estimation
-from .times import BATCH_SIZES, step_times
+from .estimation import ITERATIONS, estimation
+from .times import BATCH_SIZES, REPEATS, step_times
 
 IMAGES = 1000  # enough for a mean
 
 
 def cost(
-    folder: Path, config: RunConfig, model: Normalized, data: DataSet, images: int | None
+    folder: Path,
+    config: RunConfig,
+    model: Normalized,
+    data: DataSet,
+    images: int | None,
+    *,
+    batch_sizes: tuple[int, ...] = BATCH_SIZES,
+    repeats: int = REPEATS,
+    iterations: tuple[int, ...] = ITERATIONS,
 ) -> dict[str, Any]:
     """On the images that the network was trained on, as in the paper."""
     train = (data.held_out(HELD_OUT, seed=0) if config.protocol == "held-out" else data).train
     train = train.to(model.mean.device)
     few = Split(train.images[: images or IMAGES], train.labels[: images or IMAGES])
-    sizes = tuple(size for size in BATCH_SIZES if size <= len(few)) or (len(few),)
-    times = step_times(model, few, batch_sizes=sizes)
-    errors = estimation(model, few, stored=stored_vectors(folder, config, len(few)))
+    sizes = tuple(size for size in batch_sizes if size <= len(few)) or (len(few),)
+    times = step_times(model, few, batch_sizes=sizes, repeats=repeats)
+    vectors = stored_vectors(folder, config, len(few))
+    errors = estimation(model, few, stored=vectors, iterations=iterations)
     return {"times": times.to_json(), "estimation": errors.to_json()}
 
 

@@ -48,7 +48,7 @@ def boundary(groups: Groups) -> Figure:
     patches = [
         Patch(**look, edgecolor="black", label=n) for n, (_, look) in zip(names, KINDS.values(), strict=True)
     ]
-    title = f"{len(first['points'])} points; {first['left_out']} misclassified left out"
+    title = f"{_points(groups)} points a network; those misclassified are left out"
     figure.legend(
         handles=patches,
         frameon=False,
@@ -59,6 +59,13 @@ def boundary(groups: Groups) -> Figure:
         loc="outside upper center",
     )
     return figure
+
+
+def _points(groups: Groups) -> str:
+    """How many distances; a summary has their number alone."""
+    found = [r["boundary"]["points"] for records in groups.values() for r in records]
+    counts = sorted({points if isinstance(points, int) else len(points) for points in found})
+    return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
 def _pooled(records: list[Record], key: str) -> list[float]:

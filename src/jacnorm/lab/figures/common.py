@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ..pictures import STYLES, save_figure
+
+METHODS = ("none", "l2", "frobenius", "spectral", "spectral-bound", "spectral-warm")  # as tables call them
 
 Record = dict[str, Any]
 Groups = dict[str, list[Record]]
@@ -32,7 +34,7 @@ def grouped(records: Sequence[Record]) -> Groups:
 
 def lines(axes: Any, x: Sequence[float], curves: dict[str, Any]) -> None:
     """A line a group, each from an array (networks, points); bars of ± one standard deviation."""
-    for (name, values), style in zip(curves.items(), cycle(STYLES), strict=False):
+    for (name, values), style in zip(curves.items(), styles(curves), strict=True):
         array = np.asarray(values, dtype=float)
         bars = array.std(0, ddof=1) if len(array) > 1 else None
         axes.errorbar(
@@ -46,6 +48,14 @@ def lines(axes: Any, x: Sequence[float], curves: dict[str, Any]) -> None:
             elinewidth=0.8,
             **style,
         )
+
+
+def styles(names: Iterable[str]) -> list[dict[str, Any]]:
+    """A method looks the same in every figure, whichever others are there; the rest get what is left."""
+    own = dict(zip(METHODS, STYLES, strict=True))
+    taken = [own[name.lower()] for name in names if name.lower() in own]
+    left = cycle([style for style in STYLES if style not in taken] or STYLES)
+    return [own.get(name.lower()) or next(left) for name in names]
 
 
 def tidy(axes: Any) -> None:

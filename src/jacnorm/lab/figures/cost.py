@@ -30,9 +30,21 @@ def cost(groups: Groups) -> Figure:
     figure = Figure(figsize=(10, 4.4), layout="constrained")
     left, right = figure.subplots(1, 2)
     _times(left, records)
-    _errors(right, records)
-    legend(left, {"all": records}, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3)
-    right.legend(frameon=False, fontsize=9, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
+    _errors(right, dict.fromkeys((*ESTIMATES, "bound"), records))
+    return figure
+
+
+def times(groups: Groups) -> Figure:
+    """The left half alone."""
+    figure = Figure(figsize=(5.5, 4.4), layout="constrained")
+    _times(figure.subplots(), [record for group in groups.values() for record in group])
+    return figure
+
+
+def errors(of: dict[str, list[Record]]) -> Figure:
+    """The right half alone, each estimate on networks of its own."""
+    figure = Figure(figsize=(5.5, 4.4), layout="constrained")
+    _errors(figure.subplots(), of)
     return figure
 
 
@@ -46,14 +58,18 @@ def _times(axes: Any, records: list[Record]) -> None:
     axes.set_xlabel("batch size")
     axes.set_ylabel("time per batch, plain step = 1")
     tidy(axes)
+    legend(axes, {"all": records}, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3)
 
 
-def _errors(axes: Any, records: list[Record]) -> None:
-    found = [record["cost"]["estimation"] for record in records]
-    curves = {text: [part[key] for part in found if part[key] is not None] for key, text in ESTIMATES.items()}
-    rounds = found[0]["iterations"]
+def _errors(axes: Any, of: dict[str, list[Record]]) -> None:
+    found = {key: [record["cost"]["estimation"] for record in records] for key, records in of.items()}
+    curves = {
+        text: [part[key] for part in found.get(key, ()) if part[key] is not None]
+        for key, text in ESTIMATES.items()
+    }
+    rounds = next(part["iterations"] for parts in found.values() for part in parts)
     lines(axes, rounds, {text: values for text, values in curves.items() if values})
-    bounds = [part["bound"] for part in found if part["bound"] is not None]
+    bounds = [part["bound"] for part in found.get("bound", ()) if part["bound"] is not None]
     if bounds:
         mean = sum(bounds) / len(bounds)
         axes.axhline(mean, color="black", linewidth=1, label="product of the layers' norms")
@@ -63,3 +79,4 @@ def _errors(axes: Any, records: list[Record]) -> None:
     axes.set_xlabel("rounds (a product with J and one with Jᵀ)")
     axes.set_ylabel("mean relative error of σ")
     tidy(axes)
+    axes.legend(frameon=False, fontsize=9, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)

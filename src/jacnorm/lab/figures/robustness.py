@@ -24,17 +24,18 @@ def noise(groups: Groups) -> Figure:
     return figure
 
 
-def attacks(groups: Groups) -> Figure:
+def attacks(groups: Groups, measure: str = "worst") -> Figure:
+    """`measure`: worst, or last for the paper's way."""
     first = next(iter(groups.values()))[0]["attacks"]
     figure = Figure(figsize=(max(5.5, 3.6 * len(first)), 4), layout="constrained")
     panels = figure.subplots(1, len(first), squeeze=False, sharey=True)[0]
     for axes, (name, attack) in zip(panels, first.items(), strict=True):
-        curves = {label: [_fall(r, name) for r in group] for label, group in groups.items()}
+        curves = {label: [_fall(r, name, measure) for r in group] for label, group in groups.items()}
         strengths = attack["iterations"]
         positions = range(len(strengths))  # evenly, since the strengths grow about geometrically from 0
         lines(axes, positions, curves)
         axes.set_xticks(positions, [str(s) for s in strengths])
-        axes.set_title(f"{TITLES[name]}, ε = {255 * attack['epsilons'][-1]:g}/255", fontsize=10)
+        axes.set_title(f"{TITLES[name]}, ε = {255 * attack['epsilons'][-1]:.4g}/255", fontsize=10)
         axes.set_xlabel("queries" if name == "square" else "iterations")
         tidy(axes)
     panels[0].set_ylabel("accuracy less clean accuracy, points")
@@ -55,15 +56,15 @@ def judge(groups: Groups) -> Figure:
     axes.set_xticks(range(len(names)), names)
     axes.set_ylim(0, 102)
     axes.set_ylabel("images still right, %")
-    axes.set_title(f"worst case for each image, ℓ∞ ε = {255 * first['epsilon']:g}/255", fontsize=10)
+    axes.set_title(f"worst case for each image, ℓ∞ ε = {255 * first['epsilon']:.4g}/255", fontsize=10)
     tidy(axes)
     legend(axes, groups)
     return figure
 
 
-def _fall(record: Record, name: str) -> list[float]:
+def _fall(record: Record, name: str, measure: str) -> list[float]:
     attack: dict[str, Any] = record["attacks"][name]
-    return [100 * (accuracy - attack["clean"]) for accuracy in attack["worst"][-1]]
+    return [100 * (accuracy - attack["clean"]) for accuracy in attack[measure][-1]]
 
 
 def _points(drops: list[float]) -> list[float]:

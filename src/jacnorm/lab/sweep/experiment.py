@@ -13,6 +13,12 @@ seed = [0, 1, 2, 3, 4]
 
 [screening]                 # optional: look at all briefly, train the best of each method in full
 epochs = 10
+
+[paper]                     # optional: what the paper found, mean and standard deviation in percent
+spectral = [96.61, 0.14]
+
+[[claims]]                  # optional: what it says of that, see reproduce/claims.py
+text = "…"
 """
 
 from __future__ import annotations
@@ -24,7 +30,7 @@ from typing import Any
 
 from ..config import ConfigError, RunConfig, make_config, read_toml
 
-SECTIONS = {"title", "base", "grid", "screening", "paper"}
+SECTIONS = {"title", "base", "grid", "screening", "paper", "claims"}
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,7 @@ class Experiment:
     runs: tuple[RunConfig, ...]  # all of them, in full
     screening_epochs: int | None = None
     paper: dict[str, Any] = field(default_factory=dict)  # what the paper found, for the report
+    claims: tuple[dict[str, Any], ...] = ()  # and what it says of that
 
     def screening_runs(self) -> tuple[RunConfig, ...]:
         """Stage one: every setting with its first seed, for a few epochs."""
@@ -53,12 +60,21 @@ class Experiment:
         settings = {_without_seed(replace(run, epochs=self._epochs())) for run in best.values()}
         return tuple(run for run in self.runs if _without_seed(run) in settings)
 
+    def with_protocol(self, protocol: str) -> Experiment:
+        """The same under another protocol, with results of its own."""
+        runs = tuple(replace(run, protocol=protocol) for run in self.runs)
+        if runs == self.runs:
+            return self
+        return replace(self, name=f"{self.name}-{protocol}", title=f"{self.title}, {protocol}", runs=runs)
+
     def _epochs(self) -> int:
         return self.runs[0].epochs
 
 
 def read_experiment(path: Path) -> Experiment:
     content = read_toml(path)
+    if "networks" in content:
+        raise ConfigError(f"{path}: a figure trains no networks of its own; see jacnorm reproduce --help")
     unknown = set(content) - SECTIONS
     if unknown:
         raise ConfigError(
@@ -80,6 +96,7 @@ def read_experiment(path: Path) -> Experiment:
         runs=_unique(runs),
         screening_epochs=screening.get("epochs"),
         paper=content.get("paper", {}),
+        claims=tuple(content.get("claims", ())),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,8 +17,10 @@ from typing import Any
 
 from ..checkpoint import write_atomically, write_json
 from ..config import RunConfig
+from ..results import VERSION, CutShortError, NewerVersionError, read_result, short
 from ..run_files import finished_epochs
 
+RESULT_PARTS = ("id", "config", "test", "history")
 MAX_ATTEMPTS = 3  # a run that fails is tried twice more
 
 
@@ -36,25 +39,33 @@ class Store:
         return self.run_folder(config) / "log.txt"
 
     def is_done(self, config: RunConfig) -> bool:
-        return self.result_file(config).exists()
+        """A file that was cut short is made again; one of a newer version is left alone."""
+        if not self.result_file(config).exists():
+            return False
+        try:
+            return bool(self.result(config))
+        except CutShortError:
+            return False
+        except NewerVersionError:
+            return True
 
     def result(self, config: RunConfig) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.result_file(config).read_text())
-        return found
+        return read_result(self.result_file(config), RESULT_PARTS)
 
     def publish(self, config: RunConfig, result: dict[str, Any]) -> None:
         """One small file that a person can read: a line a metric, one number an epoch."""
         history = result["history"]
-        columns = {name: [_short(epoch[name]) for epoch in history] for name in history[0]}
+        columns = {name: [short(epoch[name]) for epoch in history] for name in history[0]}
         lines = [f"  {json.dumps(name)}: {json.dumps(values)}" for name, values in columns.items()]
-        rest = {name: value for name, value in result.items() if name != "history"}
+        rest = {"version": VERSION} | {name: value for name, value in result.items() if name != "history"}
         head = json.dumps(rest, indent=1, ensure_ascii=False)[:-2]
         text = f'{head},\n "history": {{\n' + ",\n".join(lines) + "\n }\n}\n"
         write_atomically(self.result_file(config), text.encode())
 
     def validation_loss(self, config: RunConfig) -> float:
-        """What the paper chooses settings by."""
-        return float(self.result(config)["history"]["validation_loss"][-1])
+        """What the paper chooses settings by. One that is not a number is the worst there is."""
+        loss = float(self.result(config)["history"]["validation_loss"][-1])
+        return math.inf if math.isnan(loss) else loss
 
     def forget_failures(self, config: RunConfig) -> None:
         (self.run_folder(config) / "failures.json").unlink(missing_ok=True)
@@ -97,8 +108,3 @@ class Store:
                 yield False
                 return
             yield True
-
-
-def _short(value: float) -> float:
-    """Six digits are more than any of these numbers is good for."""
-    return float(f"{value:.6g}") if isinstance(value, float) else value

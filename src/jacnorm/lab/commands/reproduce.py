@@ -1,0 +1,109 @@
+"""jacnorm reproduce"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from ...errors import JacnormError
+from ..config import choices
+from ..data import load
+from ..errors import UsageError
+from ..reproduce.catalog import ITEMS, QUICK, Item, find_items
+from ..reproduce.figures import measure
+from ..reproduce.subject import Bench
+from ..reproduce.table1 import read_table1
+from ..reproduce.tell import tell
+from ..sweep.local import LocalEngine
+from ..sweep.run import known_runs, sweep
+from ..sweep.store import Store
+from .common import add_command, choose_device
+
+QUICK_FOLDER = Path("runs/quick")
+
+
+class ReproduceError(JacnormError):
+    """Some runs failed for good."""
+
+
+def add(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        "reproduce",
+        "Reproduce the paper's table and figures: run what is missing, print ours beside the paper's.",
+        "jacnorm reproduce all --quick\n  jacnorm reproduce table1 --data kmnist --reuse-only",
+    )
+    parser.add_argument("item", choices=[*ITEMS, "all"], metavar="ITEM", help="one of %(choices)s")
+    parser.add_argument("--data", help="kmnist, fashion-mnist or cifar10 (default: each in turn)")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help=f"the whole chain on small digits in minutes, into {QUICK_FOLDER}: not a reproduction",
+    )
+    parser.add_argument("--reuse-only", action="store_true", help="tell what is in results/, run nothing")
+    parser.add_argument(
+        "--protocol",
+        choices=choices("protocol"),
+        help="choose settings on the test split (paper) or on held-out images (default: as in the file)",
+    )
+    parser.add_argument("--results", type=Path, help="(default: results)")
+    parser.add_argument("--runs", type=Path, help="checkpoints and weights (default: runs)")
+    parser.add_argument(
+        "--experiments", type=Path, default=Path("experiments"), help="(default: %(default)s)"
+    )
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="(default: one a core)")
+    parser.add_argument("--data-root", type=Path, help="folder with the data sets (or set JACNORM_DATA)")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, mps (default: auto)")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    if args.workers < 1:
+        raise UsageError(f"--workers {args.workers}: it must be 1 or more")
+    if args.quick and args.data not in (None, QUICK):
+        raise UsageError(f"--quick is on {QUICK}: leave out --data {args.data}")
+    home = QUICK_FOLDER if args.quick else Path()
+    args.results, args.runs = args.results or home / "results", args.runs or home / "runs"
+    items = find_items(args.experiments, args.item, QUICK if args.quick else args.data)
+    failed: set[str] = set()
+    for item in items:
+        item = item.with_protocol(args.protocol) if args.protocol else item
+        if not args.reuse_only:
+            failed |= _make(item, args)
+        print(tell(item, args.results).text(), flush=True)
+    print(f"As a page, with figures: jacnorm report --results {args.results}")
+    if failed:
+        raise ReproduceError(f"{len(failed)} runs failed; mend the cause, then jacnorm sweep … --retry")
+
+
+def _make(item: Item, args: argparse.Namespace) -> set[str]:
+    """Train and measure what is missing; which runs failed."""
+    failed: set[str] = set()
+    device = choose_device(args.device)
+    stored, _ = read_table1(item.table, args.results)
+    if stored.newer:
+        print(f"{item.table.name}: has results of a newer jacnorm, so nothing is trained", file=sys.stderr)
+    else:
+        failed = _train(item, args, str(device))
+    if item.figure is not None:
+        bench = Bench(item.data, args.runs, args.data_root, device)
+        measure(item.figure, item.table, args.results, bench)
+    return failed
+
+
+def _train(item: Item, args: argparse.Namespace, device: str) -> set[str]:
+    store = Store(args.results / item.table.name, args.runs)
+    if all(map(store.is_done, known_runs(item.table, store))):
+        return set()
+    load(item.data, args.data_root)  # one download before many processes, and mistakes are told at once
+    try:
+        found = sweep(item.table, store, LocalEngine(store, args.data_root, device, workers=args.workers))
+    except KeyboardInterrupt:
+        print("\nWhat is finished is kept; go on with the same command.")
+        raise
+    for config, reason in found.failed:
+        print(f"failed  {config.id}  {reason}", file=sys.stderr)
+    return {config.id for config, _ in found.failed}

@@ -1,0 +1,1 @@
+"""One page with everything that results/ holds: tables, figures, claims, settings, deviations."""

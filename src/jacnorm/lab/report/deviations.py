@@ -1,0 +1,99 @@
+"""What is not as in the paper, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..reproduce.catalog import Item
+
+# (what the paper has, what is here, why)
+Deviation = tuple[str, str, str]
+
+ALWAYS: tuple[Deviation, ...] = (
+    (
+        "Algorithm 1 as printed",
+        "v unit; u = Jv/‖Jv‖; σ ≈ ‖Jᵀu‖, one round",
+        "As printed it does not tend to σ, and never feeds u back into v.",
+    ),
+    (
+        "The gradient passes through the iteration",
+        "u is held fixed, and one product is differentiated",
+        "At the top singular pair the gradient is the same (envelope theorem), and it costs less.",
+    ),
+    (
+        "Power iteration starts at random",
+        "“spectral” does; “spectral-warm”, which is ours, goes on from each image's last vector",
+        "Ten numbers an image make the estimate converge over the epochs.",
+    ),
+    (
+        "‖Wˡ‖ of a convolution is not spelled out",
+        "Its norm as an operator on its real input size",
+        "The kernel reshaped to a matrix, which many codes use, is no bound.",
+    ),
+    (
+        "Weight decay is not spelled out",
+        "λ/2 · ‖θ‖²",
+        "As in Krogh & Hertz and in PyTorch's optimizers.",
+    ),
+    (
+        "“Validation set”",
+        "The test split under the protocol “paper”; a part of the train split under “held-out”",
+        "The paper chooses and reports on the same images; every table names its protocol.",
+    ),
+    (
+        "Standard deviation over five runs, kind unknown",
+        "With n − 1",
+        "It is the usual one for a sample. If the paper divides by n, its numbers would be 12 % larger.",
+    ),
+)
+
+BY_FIGURE: dict[int, tuple[Deviation, ...]] = {
+    3: (
+        (
+            "Attacks by torchattacks on all test images; their strengths are not given in numbers",
+            "The same attacks written anew and tested against it, on fewer images",
+            "torchattacks needs old packages. The last iterate is not always the worst, so that is told too.",
+        ),
+    ),
+    4: (
+        (
+            "One network of each method, all 10,000 images, directions not counted",
+            "All seeds of each method, fewer images",
+            "A claim about methods needs more than one network of each.",
+        ),
+    ),
+    5: (
+        (
+            "Seconds on a K80 GPU; errors over all train images",
+            "Ratios to a plain step on the machine named below; errors over some train images",
+            "Ratios carry over between machines better than seconds.",
+        ),
+    ),
+}
+VGG16: Deviation = (
+    "VGG16 as listed: eleven convolutions and four pools",
+    "Thirteen convolutions with batch norm, five pools, a (512, 10) head",
+    "The list does not lead to its own head.",
+)
+
+
+def deviations(items: Sequence[Item]) -> list[Deviation]:
+    """Those that concern these tables and figures."""
+    found = [*_screening(items), *ALWAYS]
+    for number in sorted({item.figure.figure for item in items if item.figure is not None}):
+        found += BY_FIGURE[number]
+    return found + ([VGG16] if any(run.net == "vgg16" for item in items for run in item.table.runs) else [])
+
+
+def _screening(items: Sequence[Item]) -> list[Deviation]:
+    names = dict.fromkeys(item.table.title for item in items if item.table.screening_epochs is not None)
+    if not names:
+        return []
+    return [
+        (
+            "Every setting of the grid in full, with five seeds",
+            "Two-stage screening: all settings briefly with one seed, the best of each method in full "
+            f"({'; '.join(names)})",
+            "About a tenth of the work. The setting chosen may be another than the whole grid's.",
+        )
+    ]

@@ -1,0 +1,74 @@
+"""Which settings stand for each method: those with the lowest validation loss, as far as runs are there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from ..config import RunConfig
+from ..sweep.experiment import Experiment
+from .stored import Result
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The settings chosen for a method, and their runs in full."""
+
+    label: str
+    setting: RunConfig  # with the first seed
+    loss: float  # what it was chosen by
+    runs: dict[int, Result]  # seed -> result
+    seeds: int  # asked for
+    compared: int  # settings that the choice was made among ...
+    settings: int  # ... of so many
+
+
+def choose(experiment: Experiment, results: dict[str, Result]) -> tuple[Choice, ...]:
+    """A choice for every method that has a run to choose by."""
+    found = (_choice(experiment, label, results) for label in labels(experiment))
+    return tuple(choice for choice in found if choice is not None)
+
+
+def labels(experiment: Experiment) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(run.label for run in experiment.runs))
+
+
+def all_ids(experiment: Experiment) -> set[str]:
+    screening = experiment.screening_runs() if experiment.screening_epochs is not None else ()
+    return {run.id for run in (*experiment.runs, *screening)}
+
+
+def _choice(experiment: Experiment, label: str, results: dict[str, Result]) -> Choice | None:
+    settings = _settings(run for run in experiment.runs if run.label == label)
+    losses = {key: _losses(experiment, runs, results) for key, runs in settings.items()}
+    most = max(len(found) for found in losses.values())
+    compared = {key: sum(found) / most for key, found in losses.items() if most and len(found) == most}
+    if not compared:
+        return None
+    best = min(compared, key=lambda key: compared[key])
+    full = {run.seed: results[run.id] for run in settings[best] if run.id in results}
+    asked = len(settings[best]) if experiment.screening_epochs is None else 1
+    seen = len(compared) if most == asked else 0
+    return Choice(label, settings[best][0], compared[best], full, len(settings[best]), seen, len(settings))
+
+
+def _settings(runs: Iterable[RunConfig]) -> dict[str, list[RunConfig]]:
+    """The runs of each setting, one a seed."""
+    found: dict[str, list[RunConfig]] = {}
+    for run in runs:
+        found.setdefault(replace(run, seed=0).id, []).append(run)
+    return found
+
+
+def _losses(experiment: Experiment, runs: list[RunConfig], results: dict[str, Result]) -> list[float]:
+    """What a setting is judged by: the one run of stage one, or all seeds of it."""
+    if experiment.screening_epochs is not None:
+        first = min(runs, key=lambda run: run.seed)
+        runs = [replace(first, epochs=experiment.screening_epochs)]
+    return [validation_loss(results[run.id]) for run in runs if run.id in results]
+
+
+def validation_loss(result: Result) -> float:
+    loss = float(result["history"]["validation_loss"][-1])
+    return math.inf if math.isnan(loss) else loss

@@ -1,0 +1,150 @@
+"""What the paper says, put to the test.
+
+In an experiment's file:
+
+[[claims]]                         # more is above less
+text = "Spectral is better than Spectral-Bound"
+more = "spectral"
+less = "spectral-bound"
+
+[[claims]]                         # all methods are alike
+text = "…"
+quantity = "noise"                 # accuracy unless told otherwise; a figure's file says which there are
+within = 2.0                       # no two differ by more ...
+methods = ["l2", "spectral"]       # ... of these (all unless told otherwise)
+
+[[claims]]                         # more is so many times less
+text = "…"
+more = "analytic"
+less = "spectral"
+factor = [30, 300]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import combinations
+from typing import Any
+
+from ..config import ConfigError
+from .numbers import interval, probability, signed
+from .statistics import LEVEL, Difference, Values, common, holm, paired, summary
+
+HOLDS, FAILS, OPEN = "holds", "does not hold", "cannot be told"
+
+Quantities = Mapping[str, Mapping[str, Values]]  # quantity -> method -> seed -> value
+
+
+@dataclass(frozen=True)
+class Claim:
+    text: str
+    quantity: str = "accuracy"
+    more: str = ""
+    less: str = ""
+    within: float | None = None
+    methods: tuple[str, ...] = ()  # that `within` is about
+    factor: tuple[float, float] | None = None
+    ours: bool = False  # not the paper's
+
+
+@dataclass(frozen=True)
+class Verdict:
+    text: str
+    outcome: str
+    evidence: str
+    ours: bool = False
+
+
+def read_claims(where: object, claims: Iterable[Mapping[str, Any]]) -> tuple[Claim, ...]:
+    known = {field.name for field in fields(Claim)}
+    found = []
+    for claim in claims:
+        if unknown := set(claim) - known:
+            raise ConfigError(f"{where}: a claim has no {unknown.pop()!r}; it has {', '.join(sorted(known))}")
+        if "text" not in claim or ("within" in claim) == ("more" in claim and "less" in claim):
+            raise ConfigError(f"{where}: a claim has a text, and either more and less or within")
+        settings: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in claim.items()}
+        found.append(Claim(**settings))
+    return tuple(found)
+
+
+def judge(claims: Sequence[Claim], quantities: Quantities) -> tuple[Verdict, ...]:
+    """Comparisons of two methods share one error rate, by Holm's correction."""
+    differences = {claim: _difference(claim, quantities) for claim in claims if _is_comparison(claim)}
+    tested = {claim: d for claim, d in differences.items() if d is not None}
+    corrected = dict(zip(tested, holm([d.p for d in tested.values()]), strict=True))
+    return tuple(_judged(claim, quantities, tested.get(claim), corrected.get(claim)) for claim in claims)
+
+
+def _judged(claim: Claim, quantities: Quantities, d: Difference | None, p: float | None) -> Verdict:
+    methods = quantities.get(claim.quantity, {})
+    asked = (claim.more, claim.less) if claim.more else claim.methods or tuple(methods)
+    if absent := [name for name in asked if not methods.get(name)]:
+        return _open(claim, f"no results for {', '.join(absent)}")
+    if claim.within is not None:
+        return _alike(claim, {name: methods[name] for name in asked})
+    if claim.factor is not None:
+        return _ratio(claim, methods)
+    if d is None or p is None:
+        return _open(claim, _too_few(methods[claim.more], methods[claim.less]))
+    outcome = OPEN if p >= 1 - LEVEL else HOLDS if d.mean > 0 else FAILS
+    return Verdict(claim.text, outcome, f"{interval(d)}, {probability(p)}, n = {d.n}", claim.ours)
+
+
+def _is_comparison(claim: Claim) -> bool:
+    return claim.within is None and claim.factor is None
+
+
+def _difference(claim: Claim, quantities: Quantities) -> Difference | None:
+    methods = quantities.get(claim.quantity, {})
+    return paired(methods.get(claim.more, {}), methods.get(claim.less, {}))
+
+
+def _alike(claim: Claim, methods: Mapping[str, Values]) -> Verdict:
+    """Holds if every interval is inside the margin; does not if one, widened for their number, is outside."""
+    assert claim.within is not None
+    pairs = list(combinations(methods, 2))
+    differences = {(a, b): paired(methods[a], methods[b]) for a, b in pairs}
+    if not pairs or any(d is None for d in differences.values()):
+        return _open(claim, "too few methods or seeds: there is nothing to test")
+    found = {pair: d for pair, d in differences.items() if d is not None}
+    (a, b), largest = max(found.items(), key=lambda item: abs(item[1].mean))
+    wide = paired(methods[a], methods[b], 1 - (1 - LEVEL) / len(pairs))
+    assert wide is not None
+    if all(-claim.within < d.low and d.high < claim.within for d in found.values()):
+        outcome = HOLDS
+    else:
+        outcome = FAILS if wide.low > claim.within or wide.high < -claim.within else OPEN
+    evidence = f"most apart: {a} − {b} = {interval(largest)}; alike means within {claim.within:g}"
+    return Verdict(claim.text, outcome, f"{evidence}, n = {largest.n}", claim.ours)
+
+
+def _ratio(claim: Claim, methods: Mapping[str, Values]) -> Verdict:
+    assert claim.factor is not None
+    d = paired(_logs(methods[claim.more]), _logs(methods[claim.less]))
+    if d is None:
+        return _open(claim, _too_few(methods[claim.more], methods[claim.less]))
+    mean, low, high = math.exp(d.mean), math.exp(d.low), math.exp(d.high)
+    least, most = claim.factor
+    outcome = HOLDS if least <= low and high <= most else FAILS if high < least or low > most else OPEN
+    asked = f"{least:g} or more" if math.isinf(most) else f"{least:g} to {most:g}"
+    evidence = f"{mean:.3g} times [{low:.3g}, {high:.3g}], n = {d.n}; asked for: {asked}"
+    return Verdict(claim.text, outcome, evidence, claim.ours)
+
+
+def _logs(values: Values) -> Values:
+    return {seed: math.log(value) for seed, value in values.items()}
+
+
+def _too_few(more: Values, less: Values) -> str:
+    seeds = common(more, less)
+    if not seeds:
+        return "no seed in common: there is nothing to test"
+    difference = summary([more[s] - less[s] for s in seeds]).mean
+    return f"{signed(difference)} in the one seed in common: there is nothing to test"
+
+
+def _open(claim: Claim, why: str) -> Verdict:
+    return Verdict(claim.text, OPEN, why, claim.ours)

@@ -1,0 +1,127 @@
+"""Figure 5: what the penalties cost, and how far their σ is from the exact one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..evaluate.estimation import ITERATIONS
+from ..evaluate.stored import cost
+from ..evaluate.times import BATCH_SIZES, KINDS, REPEATS
+from .claims import Quantities
+from .numbers import NOTHING, mean_sd
+from .section import Groups, Table
+from .statistics import summary
+from .subject import Bench, Network
+
+# An estimate, and the networks that the paper (or common sense) measures it on.
+ESTIMATES = {"random": "spectral", "warm": "spectral-warm", "lanczos": "spectral", "bound": "spectral-bound"}
+ROWS = {
+    "random": "spectral, random start",
+    "warm": "spectral-warm, stored start",
+    "lanczos": "Lanczos",
+    "bound": "spectral-bound: product of norms",
+}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Quantities: time: forward, plain, spectral-bound, frobenius, spectral, analytic at the largest batch,
+    plain step = 1; error: random, warm, lanczos after one round and bound, mean of |estimate − σ|/σ.
+    """
+
+    images: int = 1000
+    batch_sizes: tuple[int, ...] = BATCH_SIZES
+    repeats: int = REPEATS
+    rounds: tuple[int, ...] = ITERATIONS
+    methods: tuple[str, ...] = ("spectral-bound", "spectral", "spectral-warm")
+
+    def kinds(self, network: Network) -> dict[str, dict[str, Any]]:
+        return {
+            "cost": {
+                "images": self.images,
+                "batch_sizes": self.batch_sizes,
+                "repeats": self.repeats,
+                "rounds": self.rounds,
+            }
+        }
+
+    def measure(self, kind: str, network: Network, bench: Bench) -> dict[str, Any]:
+        config = network.config
+        found = cost(
+            bench.folder(config),
+            config,
+            bench.model(config),
+            bench.data,
+            self.images,
+            batch_sizes=self.batch_sizes,
+            repeats=self.repeats,
+            iterations=self.rounds,
+        )
+        return {kind: found}
+
+    def notes(self) -> tuple[str, ...]:
+        return (
+            f"Times are medians of {self.repeats} rounds in which every kind ran once, as ratios to a plain "
+            f"step. Errors are means over {self.images} train images; the bound's is on networks trained "
+            "with Spectral-Bound, power iteration's on networks trained with Spectral, as in the paper.",
+        )
+
+    def quantities(self, groups: Groups) -> Quantities:
+        times = {
+            kind: {r["id"]: r["cost"]["times"]["ratio"][kind][-1] for r in _all(groups)} for kind in KINDS
+        }
+        errors = {
+            name: {
+                r["config"]["seed"]: error
+                for r in groups.get(label, [])
+                if (error := _first(r, name)) is not None
+            }
+            for name, label in ESTIMATES.items()
+        }
+        return {"time": times, "error": errors}
+
+    def tables(self, groups: Groups) -> tuple[Table, ...]:
+        sizes = _all(groups)[0]["cost"]["times"]["batch_sizes"]
+        times = [
+            (kind, *(mean_sd(summary(_ratios(groups, kind, i))) for i in range(len(sizes)))) for kind in KINDS
+        ]
+        rounds = range(len(self.rounds))
+        errors = [(text, *(_error(groups, name, i) for i in rounds)) for name, text in ROWS.items()]
+        n = len(_all(groups))
+        return (
+            Table(
+                "Time of an optimizer step by batch size, plain step = 1, mean ± standard deviation over "
+                f"{n} networks.",
+                ("step", *map(str, sizes)),
+                tuple(times),
+            ),
+            Table(
+                "Mean relative error of σ in percent, by rounds of power iteration.",
+                ("estimate", *map(str, self.rounds)),
+                tuple(errors),
+            ),
+        )
+
+
+def _all(groups: Groups) -> list[dict[str, Any]]:
+    return [record for records in groups.values() for record in records]
+
+
+def _ratios(groups: Groups, kind: str, i: int) -> list[float]:
+    return [record["cost"]["times"]["ratio"][kind][i] for record in _all(groups)]
+
+
+def _first(record: dict[str, Any], name: str) -> float | None:
+    """None where there is no such estimate: a bound of a net that is not piecewise linear."""
+    found = record["cost"]["estimation"][name]
+    return found[0] if isinstance(found, list) else found
+
+
+def _error(groups: Groups, name: str, i: int) -> str:
+    found = [r["cost"]["estimation"][name] for r in groups.get(ESTIMATES[name], [])]
+    if not found or any(part is None for part in found):
+        return NOTHING
+    if name == "bound":
+        return mean_sd(summary([100 * part for part in found]), 0) if i == 0 else NOTHING
+    return mean_sd(summary([100 * part[i] for part in found]), 1)

@@ -1,0 +1,111 @@
+"""A figure: measure each network once, and tell what was found."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..environment import environment
+from ..results import short, write_record
+from ..sweep.experiment import Experiment
+from .choice import labels
+from .claims import judge
+from .plan import FigurePlan
+from .section import Groups, Section
+from .stored import Stored, read_folder
+from .subject import Bench, Network, networks
+from .table1 import how_chosen, read_table1, stamped
+
+RECORD_PARTS = ("id", "config", "settings")
+
+
+@dataclass(frozen=True)
+class Subjects:
+    """The networks of a figure, and what is stored of them."""
+
+    plan: FigurePlan
+    networks: tuple[Network, ...]
+    stored: Stored
+
+    def lacking(self, network: Network) -> list[str]:
+        """The kinds that are not measured yet, or were with other settings."""
+        done = self.stored.results.get(network.config.id, {}).get("settings", {})
+        kinds = self.plan.measurement.kinds(network)
+        return [kind for kind, settings in kinds.items() if done.get(kind) != short(settings)]
+
+
+def subjects(plan: FigurePlan, table: Experiment, results: Path) -> Subjects:
+    _, choices = read_table1(table, results)
+    found = networks(choices, plan.measurement.methods)
+    stored = read_folder(results / plan.name, {n.config.id for n in found}, RECORD_PARTS)
+    return Subjects(plan, found, stored)
+
+
+def measure(plan: FigurePlan, table: Experiment, results: Path, bench: Bench) -> None:
+    """What is not measured yet, of the networks whose weights are here; stored after each step."""
+    found = subjects(plan, table, results)
+    if found.stored.newer:
+        return
+    away = sum(bool(found.lacking(n)) and not bench.has(n) for n in found.networks)
+    if away:
+        print(f"{plan.title}: the weights of {away} networks are not in {bench.runs}", file=sys.stderr)
+    for i, network in enumerate(found.networks, 1):
+        record = found.stored.results.get(network.config.id, {})
+        for kind in found.lacking(network) if bench.has(network) else ():
+            print(f"{plan.title}: network {i} of {len(found.networks)}, {kind}", file=sys.stderr, flush=True)
+            record = _merged(record, kind, network, plan, bench)
+            write_record(results / plan.name / f"{network.config.id}.json", record)
+
+
+def _merged(
+    record: dict[str, Any], kind: str, network: Network, plan: FigurePlan, bench: Bench
+) -> dict[str, Any]:
+    part = plan.measurement.measure(kind, network, bench)
+    settings = record.get("settings", {}) | {kind: plan.measurement.kinds(network)[kind]}
+    attacks = {"attacks": record.get("attacks", {}) | part["attacks"]} if "attacks" in part else {}
+    head = {"id": network.config.id, "config": network.config.relevant(), "settings": settings}
+    return {**record, **head, **part, **attacks, "environment": environment(bench.device)}
+
+
+def figure(plan: FigurePlan, table: Experiment, results: Path) -> Section:
+    """All that is told of it; nothing is measured."""
+    found = subjects(plan, table, results)
+    measured = [n for n in found.networks if not found.lacking(n)]
+    groups: Groups = {
+        label: records
+        for label in labels(table)
+        if (records := [found.stored.results[n.config.id] for n in measured if n.label == label])
+    }
+    part = plan.measurement
+    return Section(
+        name=plan.name,
+        title=plan.title,
+        notes=(*how_chosen(table), *part.notes(), *_missing(found, len(measured))),
+        tables=stamped(table, part.tables(groups)) if groups else (),
+        verdicts=judge(plan.claims, part.quantities(groups)) if groups else (),
+        warnings=(*found.stored.warnings, *_outdated(found)),
+        groups=groups or None,
+        figure=plan.figure,
+        results=tuple(record for records in groups.values() for record in records),
+    )
+
+
+def _missing(found: Subjects, measured: int) -> tuple[str, ...]:
+    if not found.networks:
+        return (f"No networks yet: {found.plan.networks} has none that is trained in full.",)
+    if measured == len(found.networks):
+        return ()
+    return (f"Still missing: {len(found.networks) - measured} of {len(found.networks)} networks.",)
+
+
+def _outdated(found: Subjects) -> tuple[str, ...]:
+    """Records of networks that are still wanted, with settings that are not."""
+    ids = [n.config.id for n in found.networks if found.lacking(n) and n.config.id in found.stored.results]
+    if not ids:
+        return ()
+    return (
+        f"{found.plan.name}: {len(ids)} records are unfinished or were measured with other settings: skipped "
+        f"(first {ids[0]})",
+    )

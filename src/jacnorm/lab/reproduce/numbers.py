@@ -1,0 +1,54 @@
+"""Numbers as they are printed."""
+
+from __future__ import annotations
+
+from .statistics import Difference, Summary
+
+NOTHING = "–"
+
+
+def signed(value: float, digits: int = 2) -> str:
+    """
+    >>> signed(-0.104), signed(-0.001), signed(2.5, 1)
+    ('−0.10', '+0.00', '+2.5')
+    """
+    return f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", "−")  # + 0.0: no −0.00
+
+
+def plain(value: float, digits: int = 2) -> str:
+    return f"{value:.{digits}f}".replace("-", "−")
+
+
+def mean_sd(found: Summary | None, digits: int = 2) -> str:
+    """
+    >>> mean_sd(Summary(5, 96.613, 0.141)), mean_sd(Summary(1, 96.6, None)), mean_sd(None)
+    ('96.61 ± 0.14', '96.60', '–')
+    """
+    if found is None:
+        return NOTHING
+    sd = "" if found.sd is None else f" ± {found.sd:.{digits}f}"
+    return plain(found.mean, digits) + sd
+
+
+def interval(d: Difference, digits: int = 2) -> str:
+    """
+    >>> interval(Difference(5, 0.2, 0.1, 0.3, 0.004))
+    '+0.20 [+0.10, +0.30]'
+    """
+    return f"{signed(d.mean, digits)} [{signed(d.low, digits)}, {signed(d.high, digits)}]"
+
+
+def probability(p: float) -> str:
+    """
+    >>> probability(0.0421), probability(0.00001)
+    ('p = 0.042', 'p < 0.001')
+    """
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+
+
+def count(n: int, what: str) -> str:
+    """
+    >>> count(1, "seed"), count(2, "seed")
+    ('1 seed', '2 seeds')
+    """
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"

@@ -1,0 +1,39 @@
+"""Whether the methods stand in the order that the paper found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+
+from .claims import FAILS, HOLDS, OPEN, Verdict
+from .numbers import count, interval, probability
+from .statistics import LEVEL, Difference, Values, common, holm, paired, trend
+
+
+def order_verdict(methods: Mapping[str, Values], expected: Sequence[str]) -> Verdict:
+    """The lowest first: Page's test over seeds, and every pair of methods."""
+    text = f"The order of the methods: {' < '.join(expected)}"
+    if absent := [name for name in expected if not methods.get(name)]:
+        return Verdict(text, OPEN, f"no results for {', '.join(absent)}")
+    seeds = common(*(methods[name] for name in expected))
+    columns = {name: {seed: methods[name][seed] for seed in seeds} for name in expected}
+    found = trend(list(columns.values()))
+    if found is None:
+        return Verdict(text, OPEN, f"{count(len(seeds), 'seed')} in common: there is nothing to test")
+    below = _below(columns)
+    evidence = f"Page's L = {found.statistic:g}, {probability(found.p)}, n = {found.seeds}"
+    if wrong := [f"{pair} ({interval(d)})" for pair, (d, p) in below.items() if p < 1 - LEVEL]:
+        return Verdict(text, FAILS, f"{evidence}; but {'; '.join(wrong)}")
+    if found.p >= 1 - LEVEL:
+        return Verdict(text, OPEN, evidence)
+    swapped = f"within chance, {', '.join(below)}" if below else "the same"
+    return Verdict(text, HOLDS, f"{evidence}; by the means {swapped}")
+
+
+def _below(columns: Mapping[str, Values]) -> dict[str, tuple[Difference, float]]:
+    """Pairs whose means are the other way round, with a p-value that stands for all pairs."""
+    pairs = list(combinations(columns, 2))
+    differences = [d for low, high in pairs if (d := paired(columns[high], columns[low])) is not None]
+    corrected = holm([d.p for d in differences])
+    tested = zip(pairs, differences, corrected, strict=True)
+    return {f"{high} is below {low}": (d, p) for (low, high), d, p in tested if d.mean < 0}

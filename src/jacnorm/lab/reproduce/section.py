@@ -1,0 +1,64 @@
+"""What is told of one table or figure, before it is text, Markdown or HTML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from textwrap import fill
+from typing import Any
+
+from ..tables import markdown_table, table
+from .claims import Verdict
+
+Groups = dict[str, list[dict[str, Any]]]  # method -> records of its networks
+Points = dict[str, tuple[float, float | None]]  # method -> mean and standard deviation
+
+
+@dataclass(frozen=True)
+class Table:
+    caption: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    best: int | None = None  # a row to stand out
+
+    def text(self) -> str:
+        return f"{_wrapped(self.caption)}\n\n{table([self.header, *self.rows])}"
+
+    def markdown(self) -> str:
+        rows = [tuple(f"**{c}**" for c in row) if i == self.best else row for i, row in enumerate(self.rows)]
+        return f"{markdown_table([self.header, *rows])}\n\n*{self.caption}*"
+
+
+@dataclass(frozen=True)
+class Section:
+    name: str  # the experiment's
+    title: str
+    notes: tuple[str, ...]  # how the numbers came about, what is missing
+    tables: tuple[Table, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    warnings: tuple[str, ...] = ()
+    accuracy: tuple[Points, Points] | None = None  # ours and the paper's, to draw
+    figure: int | None = None
+    groups: Groups | None = None  # to draw that figure from
+    results: tuple[dict[str, Any], ...] = ()  # all files that it was made of
+
+    @property
+    def empty(self) -> bool:
+        return not self.results
+
+    def text(self) -> str:
+        """For a terminal."""
+        parts = [f"{self.title}\n{'=' * len(self.title)}", "\n".join(map(_wrapped, self.notes))]
+        parts += [table.text() for table in self.tables]
+        if self.verdicts:
+            parts.append("Claims\n\n" + "\n".join(_line(verdict) for verdict in self.verdicts))
+        parts += [f"warning: {warning}" for warning in self.warnings]
+        return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _wrapped(text: str) -> str:
+    return fill(text, 100, break_on_hyphens=False, break_long_words=False)
+
+
+def _line(verdict: Verdict) -> str:
+    whose = " (ours)" if verdict.ours else ""
+    return f"  {verdict.outcome.upper()}: {verdict.text}{whose}\n    {verdict.evidence}"

@@ -1,0 +1,181 @@
+"""Table 1: test accuracy of each method, ours beside the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ..sweep.experiment import Experiment
+from ..sweep.store import RESULT_PARTS
+from .choice import Choice, all_ids, choose, labels
+from .claims import Verdict, judge, read_claims
+from .numbers import NOTHING, count, mean_sd, plain, signed
+from .ordering import order_verdict
+from .section import Points, Section, Table
+from .statistics import PAPER_RUNS, Summary, Values, standard_errors, summary
+from .stored import Stored, read_folder
+
+PROTOCOLS = {
+    "paper": "Protocol “paper”: settings are chosen by the loss on the test split, and accuracy is reported "
+    "on the same split, as in the paper; so it is a little too good.",
+    "held-out": "Protocol “held-out”: settings are chosen on a sixth of the train split, held out; accuracy "
+    "is on the test split, which no choice has seen.",
+}
+
+
+def read_table1(experiment: Experiment, results: Path) -> tuple[Stored, tuple[Choice, ...]]:
+    stored = read_folder(results / experiment.name, all_ids(experiment), RESULT_PARTS)
+    return stored, choose(experiment, stored.results)
+
+
+def table1(experiment: Experiment, results: Path) -> Section:
+    """All that is told of it; nothing is trained."""
+    stored, choices = read_table1(experiment, results)
+    accuracy = {choice.label: accuracies(choice) for choice in choices}
+    return Section(
+        name=experiment.name,
+        title=experiment.title,
+        notes=(*how_chosen(experiment), *missing(experiment, stored, choices)),
+        tables=_tables(experiment, choices),
+        verdicts=_verdicts(experiment, accuracy) if choices else (),
+        warnings=stored.warnings,
+        accuracy=_points(experiment, accuracy),
+        results=tuple(stored.results.values()),
+    )
+
+
+def accuracies(choice: Choice) -> Values:
+    return {seed: 100 * result["test"]["accuracy"] for seed, result in choice.runs.items()}
+
+
+def how_chosen(experiment: Experiment) -> tuple[str, ...]:
+    """Protocol and stages: they go with every number."""
+    protocols = [PROTOCOLS[name] for name in sorted({run.protocol for run in experiment.runs})]
+    seeds, epochs = len({run.seed for run in experiment.runs}), experiment.runs[0].epochs
+    full = f"{count(seeds, 'seed')}, {count(epochs, 'epoch')}"
+    if experiment.screening_epochs is None:
+        stages = f"The whole grid: {count(len(experiment.runs) // seeds, 'setting')}, each with {full}."
+    else:
+        stages = (
+            f"Two-stage screening: {count(len(experiment.screening_runs()), 'setting')}, 1 seed, "
+            f"{count(experiment.screening_epochs, 'epoch')}; then the best of each method, {full}."
+        )
+    return (stages, *protocols)
+
+
+def stamped(experiment: Experiment, tables: Iterable[Table]) -> tuple[Table, ...]:
+    """A table may be copied from where the notes stand, so its caption says how it came about."""
+    protocol = " and ".join(sorted({run.protocol for run in experiment.runs}))
+    stages = "the whole grid" if experiment.screening_epochs is None else "two-stage screening"
+    words = f"(Protocol “{protocol}”, {stages}.)"
+    return tuple(replace(table, caption=f"{table.caption} {words}") for table in tables)
+
+
+def missing(experiment: Experiment, stored: Stored, choices: Sequence[Choice]) -> tuple[str, ...]:
+    """What is not there yet; empty when all is."""
+    if not stored.results:
+        return ("No results yet.",)
+    lacking = []
+    if experiment.screening_epochs is not None:
+        first = experiment.screening_runs()
+        done = sum(run.id in stored.results for run in first)
+        if done < len(first):
+            lacking.append(f"{len(first) - done} of {len(first)} screening runs, so choices are provisional")
+    elif provisional := [c.label for c in choices if c.compared < c.settings]:
+        lacking.append(f"settings of {', '.join(provisional)}, so their choices are provisional")
+    chosen = {choice.label: choice for choice in choices}
+    for label in labels(experiment):
+        choice = chosen.get(label)
+        if choice is None:
+            lacking.append(f"all runs of {label}")
+        elif len(choice.runs) < choice.seeds:
+            lacking.append(f"{choice.seeds - len(choice.runs)} of {choice.seeds} seeds of {label}")
+    return (f"Still missing: {'; '.join(lacking)}.",) if lacking else ()
+
+
+def _tables(experiment: Experiment, choices: Sequence[Choice]) -> tuple[Table, ...]:
+    if not choices:
+        return ()
+    found = (_accuracy_table(experiment, choices), _settings_table(experiment, choices))
+    return stamped(experiment, found)
+
+
+def _accuracy_table(experiment: Experiment, choices: Sequence[Choice]) -> Table:
+    chosen = {choice.label: choice for choice in choices}
+    means = {c.label: summary(list(accuracies(c).values())).mean for c in choices if c.runs}
+    names = labels(experiment)
+    return Table(
+        caption="Test accuracy in percent, mean ± standard deviation over n seeds; the difference to the "
+        "paper's also in standard errors (s.e.); σ is the mean spectral norm on test images, normalized "
+        "input. " + _paper_words(experiment),
+        header=("method", "n", "ours", "paper", "difference", "in s.e.", "σ"),
+        rows=tuple(_row(experiment, label, chosen.get(label)) for label in names),
+        best=names.index(max(means, key=lambda label: means[label])) if means else None,
+    )
+
+
+def _paper_words(experiment: Experiment) -> str:
+    if experiment.paper:
+        return "Five runs in the paper; methods that it has no number for are ours."
+    return "The paper has no such numbers: this shows the chain at work and reproduces nothing."
+
+
+def _row(experiment: Experiment, label: str, choice: Choice | None) -> tuple[str, ...]:
+    runs = choice.runs if choice is not None else {}
+    seeds = len({run.seed for run in experiment.runs})
+    ours = _summary([100 * result["test"]["accuracy"] for result in runs.values()])
+    sigma = _summary([result["test"]["sigma"] for result in runs.values()])
+    n = f"{seeds}" if len(runs) == seeds else f"{len(runs)} of {seeds}"
+    cells = [label, n, mean_sd(ours), NOTHING, NOTHING, NOTHING, mean_sd(sigma)]
+    if label in experiment.paper:
+        mean, sd = experiment.paper[label]
+        cells[3] = mean_sd(Summary(PAPER_RUNS, mean, sd))
+        if ours is not None:
+            errors = standard_errors(ours, mean, sd)
+            cells[4] = signed(ours.mean - mean)
+            cells[5] = NOTHING if errors is None else signed(errors, 1)
+    return tuple(cells)
+
+
+def _settings_table(experiment: Experiment, choices: Sequence[Choice]) -> Table:
+    by = "of the screening run" if experiment.screening_epochs is not None else "mean over seeds"
+    return Table(
+        caption=f"Settings chosen for each method, the lowest validation loss ({by}) "
+        "among those compared. An asterisk: at the edge of the grid.",
+        header=("method", "learning rate", "batch size", "λ", "loss", "compared"),
+        rows=tuple(_settings_row(experiment, choice) for choice in choices),
+    )
+
+
+def _settings_row(experiment: Experiment, choice: Choice) -> tuple[str, ...]:
+    setting, grid = choice.setting, sorted({run.weight for run in experiment.runs})
+    edge = "*" if len(grid) > 1 and setting.weight in (grid[0], grid[-1]) else ""
+    return (
+        choice.label,
+        f"{setting.learning_rate:g}",
+        str(setting.batch_size),
+        NOTHING if "weight" not in setting.relevant() else f"{edge}{setting.weight:g}",
+        plain(choice.loss, 4),
+        f"{choice.compared} of {choice.settings}",
+    )
+
+
+def _verdicts(experiment: Experiment, accuracy: dict[str, Values]) -> tuple[Verdict, ...]:
+    claims = judge(read_claims(experiment.name, experiment.claims), {"accuracy": accuracy})
+    if not experiment.paper:
+        return claims
+    expected = sorted(experiment.paper, key=lambda label: experiment.paper[label][0])
+    return (*claims, order_verdict(accuracy, expected))
+
+
+def _points(experiment: Experiment, accuracy: dict[str, Values]) -> tuple[Points, Points] | None:
+    summaries = {label: summary(list(values.values())) for label, values in accuracy.items() if values}
+    if not summaries:
+        return None
+    ours: Points = {label: (found.mean, found.sd) for label, found in summaries.items()}
+    return ours, {label: (mean, sd) for label, (mean, sd) in experiment.paper.items()}
+
+
+def _summary(values: list[float]) -> Summary | None:
+    return summary(values) if values else None

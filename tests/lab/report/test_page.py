@@ -1,0 +1,156 @@
+"""The page as a file: whole, safe, the same each time."""
+
+import json
+import re
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from made_results import publish
+
+from jacnorm.lab.cli import main
+from jacnorm.lab.report.content import collect
+from jacnorm.lab.report.page import to_html
+from jacnorm.lab.sweep.experiment import read_experiment
+
+EXPERIMENTS = Path(__file__).parents[3] / "experiments"
+VOID = {"meta", "br", "link", "img", "input", "hr"}
+
+
+class Reader(HTMLParser):
+    """Checks that tags are closed in order, and keeps what is of interest."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.ids, self.links, self.tags = [], [], [], Counter()
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags[tag] += 1
+        self._keep(attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self._keep(attrs)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def _keep(self, attrs):
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(value)
+            if name in ("href", "src", "xlink:href", "action", "srcset", "data"):
+                self.links.append(value)
+
+
+@pytest.fixture(scope="module")
+def text(page):
+    return page.read_text()
+
+
+@pytest.fixture(scope="module")
+def reader(text):
+    return Reader(text)
+
+
+def test_it_is_whole(text, reader):
+    assert text.startswith("<!doctype html>")
+    assert reader.tags["table"] == 2 + 2 + 1 + 2 + 1  # table 1, figures 3, 4, 5, deviations
+    assert reader.tags["svg"] == 1 + 5 + 1 + 2
+    for heading in ("Table 1, KMNIST", "Figure 3, KMNIST", "Figure 4, KMNIST", "Figure 5, LeNet on KMNIST"):
+        assert f">{heading}</h2>" in text
+    for heading in ("Does what the paper says hold?", "What deviates", "Environment", "How to rerun"):
+        assert heading in text
+
+
+def test_it_needs_nothing_else(text, reader):
+    assert reader.tags["script"] == reader.tags["link"] == reader.tags["img"] == 0
+    assert all(link.startswith("#") for link in reader.links)
+    assert "@import" not in text
+    assert re.findall(r"url\((?!#)", text) == []
+    spaces = set(re.findall(r"https?://[^\s\"'<]+", text))
+    assert spaces <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}  # names, not addresses
+
+
+def test_ids_are_unique_and_links_lead_somewhere(text, reader):
+    assert [name for name, times in Counter(reader.ids).items() if times > 1] == []
+    wanted = {link[1:] for link in reader.links} | set(re.findall(r"url\(#([^)]+)\)", text))
+    assert wanted <= set(reader.ids)
+
+
+def test_it_tells_protocol_stages_and_what_is_not_there(text):
+    stages = "Two-stage screening: 84 settings, 1 seed, 10 epochs; then the best of each method, 5 seeds, 50"
+    assert text.count(stages) == 4
+    assert text.count("Protocol “paper”") >= 4
+    banner = re.search(r"Not run yet:</strong> (.*?)</p>", text).group(1)
+    assert "Table 1, CIFAR10" in banner
+    assert "Figure 4, FashionMNIST" in banner
+    assert "digits" not in banner
+    assert "jacnorm reproduce all --data kmnist\njacnorm report" in text
+    assert "torch 2.13.0" in text
+
+
+def test_it_is_the_same_each_time(results, text):
+    assert to_html(collect(EXPERIMENTS, results)) == text
+
+
+def test_what_files_say_is_shown_as_text(tmp_path):
+    """Even if someone writes a result or an experiment to break the page."""
+    folder = tmp_path / "experiments"
+    folder.mkdir()
+    (folder / "table1-digits.toml").write_text('title = "<script>alert(1)</script>"\n[grid]\nseed = [0]')
+    experiment = read_experiment(folder / "table1-digits.toml")
+    publish(tmp_path / "results" / experiment.name, experiment.runs[0], 90.0)
+    (tmp_path / "results" / experiment.name / "<b>.json").write_text("{")
+    shown = to_html(collect(folder, tmp_path / "results"))
+    assert "<script>" not in shown
+    assert "<b>" not in shown
+    assert "&lt;script&gt;alert(1)" in shown
+    assert "&lt;b&gt;.json: cut short" in shown
+
+
+def test_skipped_files_are_named_on_the_page_and_on_the_terminal(results, tmp_path, capsys):
+    experiment = read_experiment(EXPERIMENTS / "table1-kmnist.toml")
+    mine = tmp_path / "results" / experiment.name
+    publish(mine, experiment.screening_runs()[0], 90.0)
+    newer = publish(mine, experiment.screening_runs()[1], 90.0)
+    newer.write_text(json.dumps({"version": 7}))
+    options = ["--results", str(tmp_path / "results"), "--experiments", str(EXPERIMENTS)]
+    assert main(["report", *options, "--out", str(tmp_path / "page.html")]) == 0
+    assert capsys.readouterr().err.startswith(f"warning: {newer}: of version 7")
+    assert f"{newer.name}: of version 7" in (tmp_path / "page.html").read_text()
+
+
+def test_markdown_says_the_same(page):
+    text = (page.parent / "reproduction.md").read_text()
+    assert "\n## Table 1, KMNIST\n" in text
+    assert "\n| method | n | ours | paper | difference | in s.e. | σ |\n| :-- | --: |" in text
+    assert "Two-stage screening: 84 settings" in text
+    assert "<" not in re.sub(r" < ", "", text)
+    assert "\n\n\n" not in text
+    pictures = re.findall(r"\]\((reproduction/[^)]+\.svg)\)", text)
+    assert len(pictures) == 9
+    for picture in pictures:
+        assert "</svg>" in (page.parent / picture).read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--results", "nowhere"], "nowhere: there is no such folder; jacnorm reproduce makes it"),
+        (["--results", "empty"], "no results of"),
+        (["--results", "empty", "--experiments", "nowhere"], "run this in a checkout"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(options, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    assert main(["report", "--experiments", str(EXPERIMENTS), *options]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.strip().splitlines()) == 1

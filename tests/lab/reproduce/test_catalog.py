@@ -1,0 +1,85 @@
+from pathlib import Path
+
+import pytest
+
+from jacnorm.lab.cli import main
+from jacnorm.lab.config import ConfigError
+from jacnorm.lab.errors import UsageError
+from jacnorm.lab.reproduce.catalog import ITEMS, all_items, find_items
+from jacnorm.lab.reproduce.claims import read_claims
+from jacnorm.lab.reproduce.plan import read_figure
+
+OURS = Path(__file__).parents[3] / "experiments"
+LABELS = {"none", "l2", "spectral-bound", "frobenius", "spectral", "spectral-warm"}
+
+
+def test_our_files_make_up_the_paper():
+    names = [item.name for item in find_items(OURS, "all")]
+    assert names == [
+        *("table1-kmnist", "table1-fashion-mnist", "table1-cifar10"),
+        *("figure3-kmnist", "figure3-fashion-mnist", "figure4-kmnist", "figure4-fashion-mnist"),
+        "figure5-kmnist",
+    ]
+    assert [item.name for item in find_items(OURS, "all", "digits")] == [f"{item}-digits" for item in ITEMS]
+
+
+@pytest.mark.parametrize("item", all_items(OURS), ids=lambda item: item.name)
+def test_claims_are_about_what_is_measured(item):
+    """A misspelled method or quantity would never be told, and nobody would notice."""
+    if item.figure is None:
+        known = {"accuracy": LABELS}
+        claims = read_claims(item.name, item.table.claims)
+    else:
+        measured = item.figure.measurement.quantities({label: [] for label in LABELS})
+        known = {quantity: set(methods) for quantity, methods in measured.items()}
+        claims = item.figure.claims
+    for claim in claims:
+        assert {claim.more, claim.less, *claim.methods} - {""} <= known[claim.quantity], claim.text
+
+
+def test_a_figure_under_another_protocol():
+    (item,) = find_items(OURS, "figure3", "kmnist")
+    held_out = item.with_protocol("held-out")
+    assert (held_out.name, held_out.table.name) == ("figure3-kmnist-held-out", "table1-kmnist-held-out")
+    assert item.with_protocol("paper") == item
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("figure = 3", "networks = an experiment's name"),
+        ('figure = 2\nnetworks = "x"', "needs figure = one of 3, 4, 5"),
+        ('figure = 3\nnetworks = "x"\n[measure]\nimage = 3', "did you mean 'images'"),
+        ('figure = 3\nnetworks = "x"\n[grid]\nseed = [1]', "there is no 'grid'"),
+    ],
+)
+def test_bad_files(tmp_path, text, message):
+    file = tmp_path / "figure3-x.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        read_figure(file)
+
+
+def test_data_that_no_file_is_for():
+    with pytest.raises(UsageError, match="on cifar10; there are: kmnist, fashion-mnist, digits"):
+        find_items(OURS, "figure3", "cifar10")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["table1", "--experiments", "nowhere"], "run this in a checkout"),
+        (["table1", "--quick", "--data", "kmnist"], "--quick is on digits"),
+        (["table1", "--workers", "0"], "--workers 0"),
+        (["table2"], "invalid choice: 'table2'"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(options, message, capsys):
+    try:
+        code = main(["reproduce", *options])
+    except SystemExit as exit_of_argparse:
+        code = exit_of_argparse.code
+    assert code == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.strip().splitlines()) == 1

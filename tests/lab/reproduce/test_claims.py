@@ -1,0 +1,143 @@
+import math
+
+import pytest
+
+from jacnorm.lab.config import ConfigError
+from jacnorm.lab.reproduce.claims import FAILS, HOLDS, OPEN, Claim, judge, read_claims
+from jacnorm.lab.reproduce.ordering import order_verdict
+
+
+def seeds(*values):
+    return dict(enumerate(values))
+
+
+def verdict(claim, **methods):
+    (found,) = judge([claim], {"accuracy": {name.replace("_", "-"): v for name, v in methods.items()}})
+    return found
+
+
+A_OVER_B = Claim("a > b", more="a", less="b")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "outcome"),
+    [
+        (seeds(3.0, 3.1, 3.2), seeds(1.0, 1.2, 1.1), HOLDS),
+        (seeds(1.0, 1.2, 1.1), seeds(3.0, 3.1, 3.2), FAILS),
+        (seeds(3.0, 1.0, 2.0), seeds(1.0, 2.9, 2.0), OPEN),
+    ],
+)
+def test_one_above_another(a, b, outcome):
+    assert verdict(A_OVER_B, a=a, b=b).outcome == outcome
+
+
+def test_the_evidence_is_the_difference():
+    found = verdict(A_OVER_B, a=seeds(3.0, 3.1, 3.2), b=seeds(1.0, 1.2, 1.1))
+    # differences 2, 1.9, 2.1: mean 2, s.e. 0.1/√3, t = 34.64, p = 1 − t/√(2 + t²)
+    half = 4.302652729911275 * 0.1 / math.sqrt(3)
+    assert found.evidence == f"+2.00 [+{2 - half:.2f}, +{2 + half:.2f}], p < 0.001, n = 3"
+
+
+def test_many_claims_must_stand_together():
+    """p = 0.03 alone holds; two of them do not, by Holm."""
+    a = seeds(0.0, 0.0, 0.0)
+    b = {i: -v for i, v in enumerate((1.0, 1.4, 0.7))}
+    alone = verdict(A_OVER_B, a=a, b=b)
+    assert alone.outcome == HOLDS
+    claims = [Claim(str(i), more="a", less="b") for i in range(2)]
+    assert {v.outcome for v in judge(claims, {"accuracy": {"a": a, "b": b}})} == {OPEN}
+
+
+@pytest.mark.parametrize(
+    ("methods", "why"),
+    [
+        ({"a": seeds(1.0, 2.0)}, "no results for b"),
+        ({}, "no results for a, b"),
+        ({"a": seeds(1.5), "b": seeds(1.0)}, "+0.50 in the one seed in common: there is nothing to test"),
+        ({"a": {0: 1.0}, "b": {1: 1.0}}, "no seed in common"),
+    ],
+)
+def test_what_cannot_be_told_says_why(methods, why):
+    found = verdict(A_OVER_B, **methods)
+    assert found.outcome == OPEN
+    assert why in found.evidence
+
+
+@pytest.mark.parametrize(
+    ("shift", "outcome"),
+    [(0.0, HOLDS), (5.0, FAILS), (1.0, OPEN)],
+    ids=["alike", "apart", "close to the edge"],
+)
+def test_alike(shift, outcome):
+    claim = Claim("alike", within=1.0)
+    methods = {
+        "a": seeds(1.0, 1.1, 0.9),
+        "b": seeds(1.1, 1.0, 0.9),
+        "c": seeds(1 + shift, 1.1 + shift, 1.0 + shift),
+    }
+    assert verdict(claim, **methods).outcome == outcome
+    some = Claim("alike", within=1.0, methods=("a", "b"))
+    assert verdict(some, **methods).outcome == HOLDS
+
+
+def test_times():
+    methods = {"a": seeds(10.0, 20.0, 40.0), "b": seeds(1.0, 2.2, 3.7)}  # about ten times
+    assert verdict(Claim("t", more="a", less="b", factor=(5, 20)), **methods).outcome == HOLDS
+    assert verdict(Claim("t", more="a", less="b", factor=(5, math.inf)), **methods).outcome == HOLDS
+    assert verdict(Claim("t", more="a", less="b", factor=(10, 20)), **methods).outcome == OPEN
+    assert verdict(Claim("t", more="a", less="b", factor=(50, 200)), **methods).outcome == FAILS
+
+
+@pytest.mark.parametrize(
+    ("claim", "message"),
+    [
+        ({"text": "x", "mor": "a", "less": "b"}, "a claim has no 'mor'"),
+        ({"more": "a", "less": "b"}, "has a text"),
+        ({"text": "x", "more": "a"}, "either more and less or within"),
+        ({"text": "x", "more": "a", "less": "b", "within": 1.0}, "either more and less or within"),
+    ],
+)
+def test_bad_claims(claim, message):
+    with pytest.raises(ConfigError, match=message):
+        read_claims("file.toml", [claim])
+
+
+ORDER = ("none", "l2", "spectral")
+
+
+def test_an_order_that_holds():
+    found = order_verdict({"none": seeds(1, 2, 1), "l2": seeds(2, 3, 2), "spectral": seeds(3, 5, 4)}, ORDER)
+    assert found.outcome == HOLDS
+    assert found.evidence == "Page's L = 42, p = 0.005, n = 3; by the means the same"  # 1/6³
+
+
+def test_an_order_that_is_turned_round():
+    a, b, c = seeds(1.0, 1.1, 1.2), seeds(2.0, 2.1, 2.25), seeds(3.0, 3.1, 3.15)
+    found = order_verdict({"none": c, "l2": b, "spectral": a}, ORDER)
+    assert found.outcome == FAILS
+    assert "l2 is below none" in found.evidence
+
+
+def test_an_order_within_chance():
+    mixed = {"none": seeds(1, 3, 2), "l2": seeds(3, 1, 3), "spectral": seeds(2, 2, 1)}
+    assert order_verdict(mixed, ORDER).outcome == OPEN
+
+
+def test_neighbours_swapped_within_chance_are_named():
+    methods = {
+        "none": seeds(1, 1, 1, 1, 1),
+        "l2": seeds(3, 3, 2, 2, 3),
+        "spectral-bound": seeds(2, 2, 3, 3, 2),
+        "frobenius": seeds(4, 4, 4, 4, 4),
+    }
+    found = order_verdict(methods, tuple(methods))
+    assert found.outcome == HOLDS
+    assert "within chance, spectral-bound is below l2" in found.evidence
+
+
+def test_an_order_needs_two_seeds():
+    found = order_verdict({"none": seeds(1), "l2": seeds(2), "spectral": seeds(3)}, ORDER)
+    assert (found.outcome, found.evidence) == (OPEN, "1 seed in common: there is nothing to test")
+    assert (
+        "no results for l2" in order_verdict({"none": seeds(1, 2), "spectral": seeds(3, 4)}, ORDER).evidence
+    )

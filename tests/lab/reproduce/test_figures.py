@@ -1,0 +1,279 @@
+"""Figures from hand-made records, and networks that are measured once."""
+
+import copy
+import json
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from made_results import full, record, screen
+
+from jacnorm.lab.data import Split, load
+from jacnorm.lab.evaluate.boundary import boundary
+from jacnorm.lab.nets import MLP, Normalized
+from jacnorm.lab.reproduce.cost import Cost
+from jacnorm.lab.reproduce.distances import Distances, percentiles
+from jacnorm.lab.reproduce.figures import figure, measure, subjects
+from jacnorm.lab.reproduce.plan import FigurePlan
+from jacnorm.lab.reproduce.robustness import Robustness
+from jacnorm.lab.reproduce.subject import Bench, Network
+from jacnorm.lab.sweep.experiment import read_experiment
+
+EXPERIMENT = """
+title = "Table"
+[base]
+epochs = 3
+[grid]
+method = ["none", "spectral-bound", "spectral"]
+warm_start = [false, true]
+seed = [0, 1]
+[screening]
+epochs = 1
+"""
+ROBUSTNESS = Robustness(images=100, variances=(0.0, 0.2), steps=(0, 4), queries=(0, 4))
+ACCURACY = {label: [90.0, 91.0] for label in ("none", "spectral-bound", "spectral", "spectral-warm")}
+
+
+@pytest.fixture
+def table(tmp_path):
+    file = tmp_path / "table1-digits.toml"
+    file.write_text(EXPERIMENT)
+    experiment = read_experiment(file)
+    screen(experiment, tmp_path, lambda config: 0.5)
+    full(experiment, tmp_path, ACCURACY, lambda config: True)
+    return experiment
+
+
+def plan(number, measurement):
+    return FigurePlan(f"figure{number}-digits", f"Figure {number}", number, "table1-digits", measurement, ())
+
+
+def made(results, the_plan, table, parts):
+    """A record of every network; `parts` gives what was measured of it."""
+    for network in subjects(the_plan, table, results).networks:
+        settings = the_plan.measurement.kinds(network)
+        record(results, the_plan.name, network.config, settings, parts(network))
+
+
+def attack(name, last, worst):
+    return {
+        "attack": name,
+        "iterations": [0, 4],
+        "epsilons": [32 / 255],
+        "clean": 0.9,
+        "last": [last],
+        "worst": [worst],
+    }
+
+
+def robustness_of(network):
+    """Clean 90 %; PGD leaves 50 % or 52 % (seed 1), and 10 points more for spectral."""
+    right = 0.5 + 0.02 * network.config.seed + 0.1 * (network.label == "spectral")
+    return {
+        "noise": {"variances": [0.0, 0.2], "accuracy": [0.9, 0.7], "drop": [0.0, 0.2], "clean": 0.9},
+        "attacks": {
+            name: attack(name, [0.9, right], [0.9, right - 0.1]) for name in ("pgd", "tpgd", "square")
+        },
+        "judge": {"robust": [0.4, 0.3], "clean": 0.9, "attacks": ["apgd-ce", "square"], "epsilon": 32 / 255},
+    }
+
+
+def test_figure_3(table, tmp_path):
+    the_plan = plan(
+        3, Robustness(images=100, variances=(0.0, 0.2), steps=(0, 4), queries=(0, 4), judge_images=50)
+    )
+    made(tmp_path, the_plan, table, robustness_of)
+    section = figure(the_plan, table, tmp_path)
+    paper, stronger = section.tables
+    assert paper.header == (
+        "method",
+        "n",
+        "noise, σ² = 0.2",
+        "PGD, 4 steps",
+        "TPGD, 4 steps",
+        "Square, 4 queries",
+    )
+    # PGD: −40 and −38 points, mean −39, sd √2; noise: −20 in both.
+    assert paper.rows[0] == ("none", "2", "−20.00 ± 0.00", *["−39.00 ± 1.41"] * 3)
+    assert paper.rows[2] == ("spectral", "2", "−20.00 ± 0.00", *["−29.00 ± 1.41"] * 3)
+    assert stronger.rows[0] == ("none", "2", *["−49.00 ± 1.41"] * 3, "30.00 ± 0.00")
+    assert "first 100 test images" in section.notes[2]
+    assert "Two-stage screening: 4 settings, 1 seed, 1 epoch; then" in section.notes[0]
+    assert paper.caption.endswith("(Protocol “paper”, two-stage screening.)")
+    assert section.warnings == ()
+    assert list(section.groups) == ["none", "spectral-bound", "spectral", "spectral-warm"]
+
+
+def test_figure_4(table, tmp_path):
+    the_plan = plan(4, Distances(images=100, directions=5))
+
+    def parts(network):
+        shift = network.config.seed + 10 * (network.label == "spectral")
+        line = [float(i) + shift for i in range(101)]
+        far = [None if i > 40 else 1.0 for i in range(101)]  # no median
+        points = {"points": 80 + network.config.seed, "left_out": 19, "directions": 5}
+        return {"boundary": {"sampled": line, "attack": line, "first_order": far, **points}}
+
+    made(tmp_path, the_plan, table, parts)
+    (found,) = figure(the_plan, table, tmp_path).tables
+    assert found.rows[0] == ("none", "2", "80–81", "50.50 ± 0.71", "50.50 ± 0.71", "–")
+    assert found.rows[2] == ("spectral", "2", "80–81", "60.50 ± 0.71", "60.50 ± 0.71", "–")
+    quantities = the_plan.measurement.quantities(figure(the_plan, table, tmp_path).groups)
+    assert quantities["sampled"]["spectral"] == {0: 60.0, 1: 61.0}
+    assert quantities["first_order"]["spectral"] == {}
+
+
+def test_figure_5(table, tmp_path):
+    the_plan = plan(5, Cost(images=10, batch_sizes=(16, 32), repeats=1, rounds=(1, 2)))
+
+    def parts(network):
+        ratio = {
+            "forward": [0.2, 0.2],
+            "plain": [1.0, 1.0],
+            "frobenius": [2.0, 2.0],
+            "analytic": [20.0, 30.0],
+        }
+        ratio |= {"spectral-bound": [1.5, 1.25], "spectral": [2.0, 2.0 + network.config.seed]}
+        warm = [0.03, 0.02] if network.label == "spectral-warm" else None
+        bound = 30.0 + network.config.seed
+        errors = {
+            "random": [0.25, 0.1],
+            "lanczos": [0.2, 0.05],
+            "warm": warm,
+            "bound": bound,
+            "iterations": [1, 2],
+        }
+        return {"cost": {"times": {"batch_sizes": [16, 32], "ratio": ratio}, "estimation": errors}}
+
+    made(tmp_path, the_plan, table, parts)
+    section = figure(the_plan, table, tmp_path)
+    times, errors = section.tables
+    assert "over 6 networks" in times.caption  # not those of none
+    assert times.rows[4] == ("spectral", "2.00 ± 0.00", "2.50 ± 0.55")  # 2 and 3 three times: sd √0.3
+    assert errors.rows == (
+        ("spectral, random start", "25.0 ± 0.0", "10.0 ± 0.0"),
+        ("spectral-warm, stored start", "3.0 ± 0.0", "2.0 ± 0.0"),
+        ("Lanczos", "20.0 ± 0.0", "5.0 ± 0.0"),
+        ("spectral-bound: product of norms", "3050 ± 71", "–"),
+    )
+    quantities = the_plan.measurement.quantities(section.groups)
+    assert quantities["error"]["bound"] == {0: 30.0, 1: 31.0}
+    assert len(quantities["time"]["analytic"]) == 6
+
+
+def test_records_with_other_settings_are_named_and_skipped(table, tmp_path):
+    before = plan(3, ROBUSTNESS)
+    made(tmp_path, before, table, robustness_of)
+    now = replace(before, measurement=replace(before.measurement, images=200))
+    section = figure(now, table, tmp_path)
+    assert section.empty
+    (warning,) = section.warnings
+    assert "8 records are unfinished or were measured with other settings: skipped" in warning
+    assert section.notes[-1] == "Still missing: 8 of 8 networks."
+
+
+def test_cut_records_are_named_and_skipped(table, tmp_path):
+    the_plan = plan(3, ROBUSTNESS)
+    made(tmp_path, the_plan, table, robustness_of)
+    file = next((tmp_path / the_plan.name).glob("*-none-s0-*.json"))
+    file.write_text(file.read_text()[:100])
+    section = figure(the_plan, table, tmp_path)
+    assert section.warnings[0].startswith(f"{file}: cut short")
+    assert section.tables[0].rows[0][:2] == ("none", "1")
+    assert section.notes[-1] == "Still missing: 1 of 8 networks."
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Measuring that takes no time, is counted, and fails when told to."""
+    log = SimpleNamespace(done=[], fail_at=None)
+
+    def kind(self, name, network, bench):
+        if len(log.done) == log.fail_at:
+            raise KeyboardInterrupt
+        log.done.append((network.config.id, name))
+        parts = robustness_of(network)
+        return {name: parts[name]} if name in parts else {"attacks": {name: parts["attacks"][name]}}
+
+    monkeypatch.setattr(Robustness, "measure", kind)
+    monkeypatch.setattr(Bench, "has", lambda self, network: True)
+    return log
+
+
+def test_each_network_is_measured_once_even_after_an_interruption(table, tmp_path, counted):
+    the_plan = plan(3, ROBUSTNESS)
+    bench = Bench("digits", tmp_path / "runs", None, torch.device("cpu"))
+    counted.fail_at = 6  # in the middle of the second network
+    with pytest.raises(KeyboardInterrupt):
+        measure(the_plan, table, tmp_path, bench)
+    counted.fail_at = None
+    measure(the_plan, table, tmp_path, bench)
+    assert len(counted.done) == len(set(counted.done)) == 8 * 4
+    measure(the_plan, table, tmp_path, bench)
+    assert len(counted.done) == 8 * 4
+    assert figure(the_plan, table, tmp_path).notes[-1].startswith("Measured on")
+    longer = replace(the_plan, measurement=replace(the_plan.measurement, steps=(0, 4, 8)))
+    measure(longer, table, tmp_path, bench)  # what did not change is not measured again
+    assert {name for _, name in counted.done[32:]} == {"pgd", "tpgd"}
+
+
+def test_records_of_a_newer_version_are_left_alone(table, tmp_path, counted):
+    the_plan = plan(3, Robustness(images=100))
+    folder = tmp_path / the_plan.name
+    folder.mkdir()
+    network = subjects(the_plan, table, tmp_path).networks[0]
+    file = folder / f"{network.config.id}.json"
+    file.write_text(json.dumps({"version": 2}))
+    measure(the_plan, table, tmp_path, Bench("digits", tmp_path / "runs", None, torch.device("cpu")))
+    assert counted.done == []
+    assert json.loads(file.read_text()) == {"version": 2}
+
+
+def test_without_weights_nothing_is_measured(table, tmp_path, capsys):
+    the_plan = plan(3, Robustness(images=100))
+    measure(the_plan, table, tmp_path, Bench("digits", tmp_path / "runs", None, torch.device("cpu")))
+    assert not (tmp_path / the_plan.name).exists()
+    assert "the weights of 8 networks are not in" in capsys.readouterr().err
+
+
+def test_percentiles_keep_the_distribution():
+    assert percentiles([float(i) for i in range(101)]) == [float(i) for i in range(101)]
+    half = percentiles([1.0, 2.0, None, None])
+    assert half[0] == 1.0
+    assert half[50] == 2.0
+    assert half[100] is None
+
+
+def test_distances_are_those_of_evaluate(monkeypatch):
+    """A record's median is that of all distances, on the points that the rivals classify correctly too."""
+    # The attack has tests of its own, and foolbox takes seconds to import.
+    attack = lambda model, x, y: x.flatten(1).norm(dim=1)
+    monkeypatch.setattr(sys.modules[boundary.__module__], "l2_distance", attack)
+    data = load("digits")
+    own = Normalized(MLP((64, 10, 10)), data.mean, data.std).eval()
+    rival = copy.deepcopy(own)
+    with torch.no_grad():
+        rival.body[-1].bias += 0.05 * torch.randn(10)
+        labels = own(data.test.images).argmax(1)  # own is always right, rival mostly
+    network = SimpleNamespace(config="own", rivals=("rival",))
+    bench = SimpleNamespace(
+        model={"own": own, "rival": rival}.__getitem__,
+        test=lambda images: Split(data.test.images[:images], labels[:images]),
+    )
+    found = Distances(images=40, directions=4).measure("boundary", network, bench)["boundary"]
+    whole = boundary(own, bench.test(40), compared_with=[rival], directions=4)
+    assert 20 < found["points"] == len(whole.points) < 40
+    for kind in ("sampled", "attack", "first_order"):
+        assert found[kind][0] == min(getattr(whole, kind))
+        assert found[kind][50] == sorted(getattr(whole, kind))[(len(whole.points) - 1) // 2]
+
+
+def test_rivals_share_the_seed(table, tmp_path):
+    found = subjects(plan(4, Distances()), table, tmp_path).networks
+    assert len(found) == 8
+    for network in found:
+        assert isinstance(network, Network)
+        assert {rival.seed for rival in network.rivals} == {network.config.seed}
+        assert {rival.label for rival in network.rivals} | {network.label} == set(ACCURACY)

@@ -1,0 +1,232 @@
+"""A hand-made results folder with known numbers gives a known table."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from made_results import full, publish, screen
+
+from jacnorm.lab.cli import main
+from jacnorm.lab.reproduce.choice import choose
+from jacnorm.lab.reproduce.table1 import read_table1, table1
+from jacnorm.lab.sweep.experiment import read_experiment
+
+EXPERIMENT = """
+title = "Table 1, hand-made"
+[base]
+data = "kmnist"
+net = "lenet"
+[grid]
+method = ["none", "l2", "spectral"]
+warm_start = [false, true]
+weight = [0.001, 0.01, 0.1]
+seed = [0, 1, 2]
+[paper]
+none = [94.36, 0.26]
+l2 = [95.58, 0.05]
+spectral = [96.61, 0.14]
+[[claims]]
+text = "Spectral is more accurate than none"
+more = "spectral"
+less = "none"
+"""
+SCREENING = "[screening]\nepochs = 10\n"
+ACCURACY = {
+    "none": [94.0, 94.5, 95.0],  # mean 94.5, sd 0.5
+    "l2": [95.5, 95.6, 95.7],  # mean 95.6, sd 0.1
+    "spectral": [96.4, 96.6, 96.8],  # mean 96.6, sd 0.2
+    "spectral-warm": [96.9, 96.7, 96.8],  # mean 96.8, sd 0.1
+}
+CHOSEN = {"l2": 0.001, "spectral": 0.01, "spectral-warm": 0.1}
+
+
+def is_chosen(config):
+    return config.label == "none" or config.weight == CHOSEN[config.label]
+
+
+def loss(config):
+    return 0.2 if is_chosen(config) else 0.3
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    file = tmp_path / "experiments" / "table1-kmnist.toml"
+    file.parent.mkdir()
+    file.write_text(EXPERIMENT + SCREENING)
+    return read_experiment(file)
+
+
+@pytest.fixture
+def results(tmp_path):
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def complete(experiment, results):
+    screen(experiment, results, loss)
+    full(experiment, results, ACCURACY, is_chosen)
+    return results
+
+
+def test_the_table(experiment, complete):
+    accuracy, settings = table1(experiment, complete).tables
+    assert accuracy.header == ("method", "n", "ours", "paper", "difference", "in s.e.", "σ")
+    # In standard errors: 0.14/√(0.5²/3 + 0.26²/5) = 0.4499, 0.02/√(0.1²/3 + 0.05²/5) = 0.3230,
+    # −0.01/√(0.2²/3 + 0.14²/5) = −0.0761.
+    assert accuracy.rows == (
+        ("none", "3", "94.50 ± 0.50", "94.36 ± 0.26", "+0.14", "+0.4", "2.00 ± 0.00"),
+        ("l2", "3", "95.60 ± 0.10", "95.58 ± 0.05", "+0.02", "+0.3", "2.00 ± 0.00"),
+        ("spectral", "3", "96.60 ± 0.20", "96.61 ± 0.14", "−0.01", "−0.1", "2.00 ± 0.00"),
+        ("spectral-warm", "3", "96.80 ± 0.10", "–", "–", "–", "2.00 ± 0.00"),
+    )
+    assert accuracy.best == 3
+    assert settings.rows == (
+        ("none", "0.01", "32", "–", "0.2000", "1 of 1"),
+        ("l2", "0.01", "32", "*0.001", "0.2000", "3 of 3"),
+        ("spectral", "0.01", "32", "0.01", "0.2000", "3 of 3"),
+        ("spectral-warm", "0.01", "32", "*0.1", "0.2000", "3 of 3"),
+    )
+
+
+def test_claims_and_order(experiment, complete):
+    claim, order = table1(experiment, complete).verdicts
+    # 2.4, 2.1, 1.8: mean 2.1, s.e. 0.3/√3, t = 12.12; ± 4.3027 s.e.; p = 1 − t/√(2 + t²)
+    assert (claim.outcome, claim.evidence) == ("holds", "+2.10 [+1.35, +2.85], p = 0.007, n = 3")
+    assert order.text == "The order of the methods: none < l2 < spectral"
+    assert (order.outcome, order.evidence) == (
+        "holds",
+        "Page's L = 42, p = 0.005, n = 3; by the means the same",
+    )
+
+
+def test_stages_and_protocol_go_with_the_numbers(experiment, complete):
+    stages, protocol = table1(experiment, complete).notes  # and nothing is missing
+    assert stages == (
+        "Two-stage screening: 10 settings, 1 seed, 10 epochs; then the best of each method, 3 seeds, "
+        "50 epochs."
+    )
+    assert "Protocol “paper”" in protocol
+    for table in table1(experiment, complete).tables:
+        assert table.caption.endswith("(Protocol “paper”, two-stage screening.)")
+    held_out = experiment.with_protocol("held-out")
+    assert "Protocol “held-out”" in table1(held_out, complete).notes[1]
+    assert table1(held_out, complete).empty
+
+
+def test_a_cut_file_is_named_and_skipped(experiment, complete):
+    (victim,) = (
+        run for run in experiment.runs if run.label == "spectral" and run.seed == 1 and is_chosen(run)
+    )
+    file = complete / experiment.name / f"{victim.id}.json"
+    file.write_text(file.read_text()[:-30])
+    section = table1(experiment, complete)
+    (warning,) = section.warnings
+    assert warning.startswith(f"{file}: cut short")
+    assert warning.endswith(": skipped")
+    assert section.tables[0].rows[2][:3] == ("spectral", "2 of 3", "96.60 ± 0.28")
+    assert section.notes[-1] == "Still missing: 1 of 3 seeds of spectral."
+    assert f"warning: {file}" in section.text()
+
+
+def test_a_file_of_a_newer_version_is_named_and_skipped(experiment, complete, tmp_path, capsys):
+    file = next((complete / experiment.name).glob("*-l2-0.001-s2-*.json"))
+    file.write_text(json.dumps({**json.loads(file.read_text()), "version": 2}))
+    section = table1(experiment, complete)
+    (warning,) = section.warnings
+    assert warning.startswith(f"{file}: of version 2")
+    assert section.tables[0].rows[1][1] == "2 of 3"
+    # Nothing is trained over what a newer version wrote.
+    options = ["--results", str(complete), "--experiments", str(tmp_path / "experiments"), "--data", "kmnist"]
+    assert main(["reproduce", "table1", *options, "--runs", str(tmp_path / "runs")]) == 0
+    printed = capsys.readouterr()
+    assert "has results of a newer jacnorm, so nothing is trained" in printed.err
+    assert f"warning: {file}: of version 2" in printed.out
+    assert not (tmp_path / "runs").exists()
+
+
+def test_files_of_other_runs_are_named_and_skipped(experiment, complete):
+    stranger = replace(experiment.runs[0], batch_size=7)
+    publish(complete / experiment.name, stranger, 99.0)
+    section = table1(experiment, complete)
+    (warning,) = section.warnings
+    assert "1 result files are of runs that this experiment does not ask for" in warning
+    assert f"{stranger.id}.json" in warning
+    assert section.tables[0].rows[0][2] == "94.50 ± 0.50"
+
+
+def test_a_file_under_another_name_is_not_taken_for_it(experiment, complete):
+    folder = complete / experiment.name
+    one, two = sorted(folder.glob("*-none-s*-*.json"))[:2]
+    two.write_text(one.read_text())
+    assert two.name in table1(experiment, complete).warnings[0]
+
+
+def test_a_sweep_under_way_shows_what_is_there(experiment, results):
+    for config in experiment.screening_runs():
+        if config.label == "none" or (config.label == "l2" and config.weight < 0.05):
+            publish(results / experiment.name, config, 50.0, loss(config))
+    full(experiment, results, {"none": [94.0]}, is_chosen)
+    section = table1(experiment, results)
+    assert section.notes[-1] == (
+        "Still missing: 7 of 10 screening runs, so choices are provisional; 2 of 3 seeds of none; 3 of 3 "
+        "seeds of l2; all runs of spectral; all runs of spectral-warm."
+    )
+    accuracy, settings = section.tables
+    assert accuracy.rows == (
+        ("none", "1 of 3", "94.00", "94.36 ± 0.26", "−0.36", "–", "2.00"),
+        ("l2", "0 of 3", "–", "95.58 ± 0.05", "–", "–", "–"),
+        ("spectral", "0 of 3", "–", "96.61 ± 0.14", "–", "–", "–"),
+        ("spectral-warm", "0 of 3", "–", "–", "–", "–", "–"),
+    )
+    assert accuracy.best == 0
+    assert settings.rows[1][-1] == "2 of 3"
+    assert {v.outcome for v in section.verdicts} == {"cannot be told"}
+
+
+def test_nothing_at_all(experiment, results):
+    section = table1(experiment, results)
+    assert section.empty
+    assert section.notes[-1] == "No results yet."
+
+
+def test_the_whole_grid_is_chosen_from_by_mean_loss(experiment, results):
+    """A setting with one lucky seed does not win over one that is good on average."""
+    grid = replace(experiment, screening_epochs=None)
+    lucky = {0: 0.1, 1: 0.9, 2: 0.9}
+    for config in grid.runs:
+        if config.label == "l2":
+            mean = lucky[config.seed] if config.weight == 0.01 else {0.001: 0.5, 0.1: 0.6}[config.weight]
+            publish(results / grid.name, config, 90 + config.seed, mean)
+    _, (choice,) = read_table1(grid, results)
+    assert choice.setting.weight == 0.001
+    assert (choice.loss, choice.compared, choice.settings) == (0.5, 3, 3)
+    assert sorted(choice.runs) == [0, 1, 2]
+    assert table1(grid, results).notes[0] == "The whole grid: 10 settings, each with 3 seeds, 50 epochs."
+
+
+def test_a_grid_under_way_is_chosen_from_where_most_seeds_are(experiment, results):
+    grid = replace(experiment, screening_epochs=None)
+    for config in grid.runs:
+        if config.label == "l2" and (config.weight == 0.1 or config.seed == 0):
+            publish(results / grid.name, config, 90.0, 0.6 if config.weight == 0.1 else 0.1)
+    _, (choice,) = read_table1(grid, results)
+    assert (choice.setting.weight, choice.compared) == (0.1, 1)  # one seed is not compared with three
+    assert "settings of l2, so their choices are provisional" in table1(grid, results).notes[-1]
+
+
+def test_a_diverged_setting_is_never_chosen(experiment, results):
+    for config in experiment.screening_runs():
+        if config.label == "l2":
+            publish(results / experiment.name, config, 10.0, float("nan") if config.weight == 0.001 else 0.4)
+    (choice,) = choose(experiment, read_table1(experiment, results)[0].results)
+    assert choice.setting.weight == 0.01
+
+
+def test_the_command_prints_it_and_runs_nothing(experiment, complete, tmp_path, capsys):
+    before = {file: file.read_bytes() for file in complete.rglob("*.json")}
+    options = ["--results", str(complete), "--experiments", str(tmp_path / "experiments"), "--reuse-only"]
+    assert main(["reproduce", "table1", *options]) == 0
+    printed = capsys.readouterr().out
+    assert "spectral       3  96.60 ± 0.20  96.61 ± 0.14       −0.01     −0.1" in printed
+    assert "HOLDS: Spectral is more accurate than none\n    +2.10 [+1.35, +2.85], p = 0.007, n = 3" in printed
+    assert before == {file: file.read_bytes() for file in complete.rglob("*.json")}

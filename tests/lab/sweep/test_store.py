@@ -1,0 +1,75 @@
+"""Result files that are not what they should be."""
+
+import json
+
+import pytest
+from made_results import publish
+
+from jacnorm.lab.config import RunConfig
+from jacnorm.lab.results import CutShortError, NewerVersionError, read_result, write_record
+from jacnorm.lab.sweep.store import Store
+
+CONFIG = RunConfig(method="none")
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "results", tmp_path / "runs")
+
+
+def test_files_say_which_version_they_are_of(store):
+    file = publish(store.results, CONFIG, 90.0)
+    assert json.loads(file.read_text())["version"] == 1
+    assert store.is_done(CONFIG)
+    assert store.result(CONFIG)["test"]["accuracy"] == 0.9
+
+
+def test_files_from_before_versions_are_read(store):
+    file = publish(store.results, CONFIG, 90.0)
+    content = json.loads(file.read_text())
+    del content["version"]
+    file.write_text(json.dumps(content))
+    assert store.result(CONFIG)["id"] == CONFIG.id
+
+
+def test_a_file_that_was_cut_short_is_to_be_made_again(store):
+    file = publish(store.results, CONFIG, 90.0)
+    file.write_text(file.read_text()[:200])
+    assert not store.is_done(CONFIG)
+    with pytest.raises(CutShortError, match=rf"{CONFIG.id}.json: cut short"):
+        store.result(CONFIG)
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"id": "x", "config": {}, "test": {}}'])
+def test_json_that_is_no_result_is_not_done_either(store, content):
+    publish(store.results, CONFIG, 90.0).write_text(content)
+    assert not store.is_done(CONFIG)
+
+
+def test_a_file_of_a_newer_version_is_neither_read_nor_replaced(store):
+    file = publish(store.results, CONFIG, 90.0)
+    file.write_text(json.dumps({"version": 2, "all": "new"}))
+    assert store.is_done(CONFIG)
+    with pytest.raises(NewerVersionError, match="of version 2, this jacnorm reads up to 1"):
+        store.result(CONFIG)
+
+
+def test_a_loss_that_is_no_number_is_the_worst(store):
+    publish(store.results, CONFIG, 10.0, loss=float("nan"))
+    assert store.validation_loss(CONFIG) == float("inf")
+
+
+def test_records_are_for_people_to_review(tmp_path):
+    file = tmp_path / "record.json"
+    write_record(file, {"id": "a", "config": {}, "numbers": (1 / 3, None, 2), "rows": [[1.0, 2.0], []]})
+    text = file.read_text()
+    assert '"numbers": [0.333333, null, 2]' in text
+    assert "[1.0, 2.0]" in text
+    assert read_result(file) == json.loads(text)
+    assert json.loads(text) == {
+        "version": 1,
+        "id": "a",
+        "config": {},
+        "numbers": [0.333333, None, 2],
+        "rows": [[1.0, 2.0], []],
+    }
