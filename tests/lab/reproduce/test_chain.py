@@ -79,7 +79,7 @@ class InThisProcess:
         for config in configs:
             if not self.store.is_done(config):
                 self.trained.append(config.id)
-                assert carry_out(json.loads(order(config, self.store, self.data_root, self.device, 1))) == 0
+                assert carry_out(order(config, self.store, self.data_root, self.device, 1)) == 0
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,17 @@ from ..run_files import finished_epochs
 
 RESULT_PARTS = ("id", "config", "test", "history")
 MAX_ATTEMPTS = 3  # a run that fails is tried twice more
+
+
+@cache
+def _is_whole(file: Path, _written: int) -> bool:
+    """Looked at once for each time it was written, since a sweep asks again and again."""
+    try:
+        return bool(read_result(file, RESULT_PARTS))
+    except CutShortError:
+        return False
+    except NewerVersionError:
+        return True
 
 
 @dataclass(frozen=True)
@@ -40,14 +52,11 @@ class Store:
 
     def is_done(self, config: RunConfig) -> bool:
         """A file that was cut short is made again; one of a newer version is left alone."""
-        if not self.result_file(config).exists():
-            return False
         try:
-            return bool(self.result(config))
-        except CutShortError:
+            file = self.result_file(config)
+            return _is_whole(file, file.stat().st_mtime_ns)
+        except FileNotFoundError:
             return False
-        except NewerVersionError:
-            return True
 
     def result(self, config: RunConfig) -> dict[str, Any]:
         return read_result(self.result_file(config), RESULT_PARTS)
