@@ -14,7 +14,8 @@ def stop_after_two(self, metrics):
         raise KeyboardInterrupt
 
 
-Progress.epoch_done = stop_after_two
-assert main(["train", *sys.argv[1:]]) == 130
-Progress.epoch_done = epoch_done
-sys.exit(main(["train", "--resume", "--json", *sys.argv[1:]]))
+if __name__ == "__main__":
+    Progress.epoch_done = stop_after_two
+    assert main(["train", *sys.argv[1:]]) == 130
+    Progress.epoch_done = epoch_done
+    sys.exit(main(["train", "--resume", "--json", *sys.argv[1:]]))

@@ -56,7 +56,7 @@ class Share:
 @contextmanager
 def processes(device: torch.device) -> Iterator[Share]:
     """This process's share under torchrun, everything without it."""
-    if not dist.is_torchelastic_launched():
+    if not (dist.is_available() and dist.is_torchelastic_launched()):
         yield Share()
         return
     on_gpu = device.type == "cuda"
