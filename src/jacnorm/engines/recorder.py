@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ..precision import autocast_at
+from ..precision import as_recorded
 from .ancestry import Ancestry
 from .batchnorm import Gate, batch_norm
 from .calls import canonical_name, one_way
@@ -219,11 +219,7 @@ class Recorder(TorchFunctionMode):
             return
         as_tuple = (lambda u: (backward(u),)) if single else backward
         dtypes = [y.dtype if s is None else self._dtypes[s] for s in sources]
-        autocast = autocast_at(y)
-        if autocast is not None:
-            forward, as_tuple = _under(autocast, forward), _under(autocast, as_tuple)
-        if autocast is not None or any(dtype != y.dtype for dtype in dtypes):
-            forward, as_tuple = _converting(forward, as_tuple, dtypes, y.dtype)
+        forward, as_tuple = as_recorded(forward, as_tuple, dtypes, y)
         self._steps.append(Step(name, sources, self._register(y), forward, as_tuple))
 
     def _unchanged(self, sources: Any, y: Tensor) -> bool:
@@ -271,23 +267,6 @@ _APPLY = {
     "multilinear": Recorder._multilinear,
     "splitting": Recorder._splitting,
 }
-
-
-def _under(context: Callable[[], Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    def inside(*vectors: Any) -> Any:
-        with context():
-            return function(*vectors)
-
-    return inside
-
-
-def _converting(forward: Any, backward: Any, dtypes: list[torch.dtype], dtype: torch.dtype) -> Any:
-    """F and Fᵀ of a call that changes the precision, by itself or by mixing."""
-
-    def pull(u: Tensor) -> list[Tensor | None]:
-        return [c if c is None else c.to(d) for c, d in zip(backward(u), dtypes, strict=True)]
-
-    return (lambda *vs: forward(*vs).to(dtype)), pull
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
