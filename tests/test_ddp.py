@@ -16,5 +16,9 @@ def test_two_processes_have_the_gradients_of_one(tmp_path):
         )
         for rank in range(2)
     ]
-    said = [process.communicate(timeout=300)[0] for process in processes]
+    try:
+        said = [process.communicate(timeout=200)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
     assert [process.returncode for process in processes] == [0, 0], "\n".join(said)

@@ -1,11 +1,14 @@
 """The one-line answer is that of linearize and the estimators, for batches of any size."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
 import jacnorm as jn
-from jacnorm import lipschitz
 from jacnorm.lab.nets import MLP
 
 
@@ -20,13 +23,12 @@ def x():
     return torch.randn(11, 4, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("chunk", [4, 11, 100])
-def test_the_dense_norm(model, x, chunk, monkeypatch):
-    monkeypatch.setattr(lipschitz, "CHUNK", chunk)
+@pytest.mark.parametrize("max_bytes", [1, 5000, 1 << 30])
+def test_the_dense_norm(model, x, max_bytes):
     model.eval()
     J = jn.linearize(model, x)
     A = J.dense().detach()
-    L = jn.local_lipschitz(model, x)
+    L = jn.local_lipschitz(model, x, max_bytes=max_bytes)
     assert isinstance(L, jn.Estimate)
     torch.testing.assert_close(L.sigma, torch.linalg.matrix_norm(A, 2))
     torch.testing.assert_close(J.jvp(L.v), L.sigma[:, None] * L.u)
@@ -47,11 +49,10 @@ def test_what_holds_near_x_and_only_there():
     assert "NOT A CERTIFICATE" in jn.local_lipschitz.__doc__
 
 
-def test_in_training_the_batch_stays_whole(model, x, monkeypatch):
+def test_in_training_the_batch_stays_whole(model, x):
     """Its statistics would change."""
-    monkeypatch.setattr(lipschitz, "CHUNK", 4)
     expected = jn.spectral_norm(jn.linearize(model, x)).sigma
-    torch.testing.assert_close(jn.local_lipschitz(model, x).sigma, expected)
+    torch.testing.assert_close(jn.local_lipschitz(model, x, max_bytes=1).sigma, expected)
     torch.testing.assert_close(jn.local_lipschitz(model.forward, x).sigma, expected)
     model.eval()
     model[1].train()
@@ -70,3 +71,36 @@ def test_errors():
         jn.local_lipschitz(MLP((4, 5, 3)).eval(), [1.0, 2.0])
     with pytest.raises(jn.InputError, match="first axis is the batch"):
         jn.local_lipschitz(MLP((4, 5, 3)).eval(), torch.tensor(1.0))
+
+
+MEASURED = """
+import sys, torch, jacnorm as jn
+from pathlib import Path
+from jacnorm.lab.nets import LeNet
+def peak():
+    Path("/proc/self/clear_refs").write_text("5") if peak.first else None
+    peak.first = False
+    line = next(l for l in Path("/proc/self/status").read_text().splitlines() if l.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024
+peak.first = True
+outputs, images, limit = map(int, sys.argv[1:])
+torch.set_num_threads(1)
+net, x = LeNet(classes=outputs).eval(), torch.randn(images, 1, 28, 28)
+jn.local_lipschitz(net, x[:2])
+before = peak()
+L = jn.local_lipschitz(net, x, max_bytes=limit)
+print(peak() - before, sum(t.nbytes for t in (L.sigma, L.u, L.v, L.residual)))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peak memory is Linux's to tell")
+@pytest.mark.parametrize(("outputs", "images"), [(10, 2000), (300, 400)])
+def test_memory_stays_below_what_was_given(outputs, images):
+    """Beside the result itself, which is as large as the images, and held in parts until it is joined."""
+    found = {}
+    for limit in (32 << 20, 1 << 40):
+        command = [sys.executable, "-c", MEASURED, *map(str, (outputs, images, limit))]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        grown, result = map(int, done.stdout.split())
+        found[limit] = grown - 2 * result
+    assert found[32 << 20] < 32 << 20 < found[1 << 40] / 2

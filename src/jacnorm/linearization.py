@@ -86,6 +86,7 @@ class Linearization:
         self.input_shape, self.output_shape = section.first.shape, section.last.shape
         self.input_dtype, self.device = section.first.dtype, section.first.device
         self.dtype, self._output_dtype = at_least_single(self.input_dtype), section.last.dtype
+        self.activation_bytes = recorder.bytes
         self._products, self._request, self._statistics = products, request, recorder.statistics
         self._transforms: tuple[Callable[[Linearization], Linearization], ...] = ()
         self._versions = [layer.weight._version for layer in layers]

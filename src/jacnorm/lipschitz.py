@@ -9,30 +9,48 @@ from typing import Any, Literal, TypeVar, overload
 import torch
 from torch import Tensor, nn
 
+from .checks import check_count
 from .estimators import Estimate, InducedNorm, induced_norm, spectral_norm
 from .estimators.induced import order
-from .linearization import linearize
+from .estimators.measure import SMALL
+from .linearization import Linearization, linearize
 
-CHUNK = 256  # samples that are linearized at a time
+MAX_BYTES = 1 << 30
+KRYLOV = 40  # vectors of each side that Lanczos keeps at a time, at most in practice
 Two = Literal[2, "2"]
 Result = TypeVar("Result", Estimate, InducedNorm)
 
 
 @overload
 def local_lipschitz(
-    model: Callable[[Tensor], Tensor], x: Tensor, *, norm: Two = 2, tol: float = 1e-3
+    model: Callable[[Tensor], Tensor],
+    x: Tensor,
+    *,
+    norm: Two = 2,
+    tol: float = 1e-3,
+    max_bytes: int = MAX_BYTES,
 ) -> Estimate: ...
 
 
 @overload
 def local_lipschitz(
-    model: Callable[[Tensor], Tensor], x: Tensor, *, norm: Literal[1, "1", "inf"], tol: float = 1e-3
+    model: Callable[[Tensor], Tensor],
+    x: Tensor,
+    *,
+    norm: Literal[1, "1", "inf"],
+    tol: float = 1e-3,
+    max_bytes: int = MAX_BYTES,
 ) -> InducedNorm: ...
 
 
 @torch.no_grad()
 def local_lipschitz(
-    model: Callable[[Tensor], Tensor], x: Tensor, *, norm: float | str = 2, tol: float = 1e-3
+    model: Callable[[Tensor], Tensor],
+    x: Tensor,
+    *,
+    norm: float | str = 2,
+    tol: float = 1e-3,
+    max_bytes: int = MAX_BYTES,
 ) -> Estimate | InducedNorm:
     """The local Lipschitz constant of `model` at each sample of `x`: ‖J(x_i)‖.
 
@@ -45,6 +63,9 @@ def local_lipschitz(
         For 2 an `Estimate` comes back, with `sigma` and how far off it may be; for the others an
         `InducedNorm`, with `lower` and `upper`.
 
+    max_bytes
+        About how much memory to take. Large sets are measured in parts that fit; one sample is the least.
+
     The model runs in the mode it is in: call model.eval() first, unless you mean the network in training.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(4, 3, bias=False))
@@ -55,13 +76,24 @@ def local_lipschitz(
     True
     """
     p = order(norm)
+    check_count("max_bytes", max_bytes)
 
     def measure(part: Tensor) -> Any:
         J = linearize(model, part)
         return spectral_norm(J, tol=tol) if p == 2 else induced_norm(J, p)
 
-    parts = x.split(CHUNK) if isinstance(x, Tensor) and x.dim() and _is_evaluating(model) else [x]
-    return _joined([measure(part) for part in parts])
+    if not isinstance(x, Tensor) or x.dim() == 0 or len(x) == 1 or not _is_evaluating(model):
+        return _joined([measure(x)])
+    size = max(1, max_bytes // _bytes_of_one(linearize(model, x[:1])))
+    return _joined([measure(part) for part in x.split(size)])
+
+
+def _bytes_of_one(J: Linearization) -> int:
+    """What measuring a sample takes: its activations, recorded and on the way, and the vectors of the method,
+    all rows of J or a Krylov basis of both sides."""
+    n_in, n_out = J.input_shape.numel(), J.output_shape.numel()
+    vectors = 2 * min(n_in, n_out) * n_in if min(n_in, n_out) <= SMALL else KRYLOV * (n_in + n_out)
+    return 3 * J.activation_bytes + J.output.element_size() * vectors
 
 
 def _is_evaluating(model: Any) -> bool:

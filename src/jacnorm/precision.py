@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 import torch
@@ -36,10 +36,24 @@ def in_full_precision(estimate: Function) -> Function:
     return wrapped  # type: ignore[return-value]
 
 
-def autocast_at(y: Tensor) -> Callable[[], AbstractContextManager[Any]] | None:
-    """The autocast under which y was just computed, to be entered again; None without."""
-    kind = y.device.type
-    if not torch.is_autocast_enabled(kind):
-        return None
-    dtype = torch.get_autocast_dtype(kind)
-    return lambda: torch.autocast(kind, dtype=dtype)
+def as_recorded(forward: Any, backward: Any, dtypes: list[torch.dtype], y: Tensor) -> Any:
+    """F and Fᵀ in the precision in which y was just computed, from arguments of these dtypes."""
+    kind, target = y.device.type, y.dtype  # not y itself, which would be kept
+    if torch.is_autocast_enabled(kind):
+        autocast = partial(torch.autocast, kind, dtype=torch.get_autocast_dtype(kind))
+        forward, backward = _under(autocast, forward), _under(autocast, backward)
+    elif all(dtype == target for dtype in dtypes):
+        return forward, backward
+
+    def pull(u: Tensor) -> list[Tensor | None]:
+        return [c if c is None else c.to(d) for c, d in zip(backward(u), dtypes, strict=True)]
+
+    return (lambda *vs: forward(*vs).to(target)), pull
+
+
+def _under(context: Callable[[], Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    def inside(*vectors: Any) -> Any:
+        with context():
+            return function(*vectors)
+
+    return inside

@@ -12,9 +12,6 @@ from torch import nn
 import jacnorm as jn
 from jacnorm.integrations.skorch import RegularizedClassifier
 
-# skorch's own
-pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
-
 
 def classifier(**options):
     defaults = {"max_epochs": 2, "lr": RATE, "batch_size": BATCH, "train_split": None, "verbose": 0}

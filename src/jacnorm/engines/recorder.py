@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ..precision import autocast_at
+from ..precision import as_recorded
 from .ancestry import Ancestry
 from .batchnorm import Gate, Statistics, batch_norm
 from .calls import canonical_name, one_way
@@ -71,6 +71,7 @@ class Recorder(TorchFunctionMode):
         self.flowing, self._gate = flowing, gate
         self._slots: dict[int, tuple[weakref.ref[Tensor], int, Slot]] = {}
         self._dtypes: list[torch.dtype] = []  # of each slot
+        self.bytes = 0  # of all activations
         self._without_rule: dict[Slot | None, str] = {}
         self._source: Slot | None = None
         self._target: Slot | None = None
@@ -250,11 +251,7 @@ class Recorder(TorchFunctionMode):
             return
         as_tuple = (lambda u: (backward(u),)) if single else backward
         dtypes = [y.dtype if s is None else self._dtypes[s] for s in sources]
-        autocast = autocast_at(y)
-        if autocast is not None:
-            forward, as_tuple = _under(autocast, forward), _under(autocast, as_tuple)
-        if autocast is not None or any(dtype != y.dtype for dtype in dtypes):
-            forward, as_tuple = _converting(forward, as_tuple, dtypes, y.dtype)
+        forward, as_tuple = as_recorded(forward, as_tuple, dtypes, y)
         self._steps.append(Step(name, sources, self._register(y), forward, as_tuple))
 
     def _unchanged(self, sources: Any, y: Tensor) -> bool:
@@ -265,6 +262,7 @@ class Recorder(TorchFunctionMode):
     def _register(self, y: Tensor) -> Slot:
         slot = len(self._dtypes)
         self._dtypes.append(y.dtype)
+        self.bytes += y.nbytes
         self._slots[id(y)] = (weakref.ref(y), y._version, slot)
         return slot
 
@@ -302,23 +300,6 @@ _APPLY = {
     "multilinear": Recorder._multilinear,
     "splitting": Recorder._splitting,
 }
-
-
-def _under(context: Callable[[], Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    def inside(*vectors: Any) -> Any:
-        with context():
-            return function(*vectors)
-
-    return inside
-
-
-def _converting(forward: Any, backward: Any, dtypes: list[torch.dtype], dtype: torch.dtype) -> Any:
-    """F and Fᵀ of a call that changes the precision, by itself or by mixing."""
-
-    def pull(u: Tensor) -> list[Tensor | None]:
-        return [c if c is None else c.to(d) for c, d in zip(backward(u), dtypes, strict=True)]
-
-    return (lambda *vs: forward(*vs).to(dtype)), pull
 
 
 def _is_counter(t: Any) -> bool:
