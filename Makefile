@@ -9,10 +9,10 @@ demo: .venv/lab
 	$(BIN)/jacnorm demo
 
 test: .venv/installed
-	$(BIN)/pytest -n 2 -m "not long"
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not long"
 
 test-long: .venv/installed
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadgroup
 
 check: lint types arrows test
 

@@ -1,6 +1,8 @@
 """One run in several processes."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -35,15 +37,17 @@ def test_processes_draw_alike_what_they_share_and_nothing_else(method, alike):
 
 
 def finished(command):
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, **pipes, start_new_session=True)
     try:
         said = process.communicate(timeout=200)
     except subprocess.TimeoutExpired:
-        process.terminate()  # and not kill: torchrun has to take its processes with it
+        os.killpg(process.pid, signal.SIGKILL)  # torchrun's own processes, too, which hold the pipes
         said = process.communicate()
     return process.returncode, *said
 
 
+@pytest.mark.xdist_group("processes that meet")
 def test_torchrun_ends_with_the_weights_of_one_process(tmp_path):
     """Stopped and resumed on the way, and with a last batch that is too small to share."""
     digits = load("digits")

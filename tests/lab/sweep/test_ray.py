@@ -22,6 +22,8 @@ from jacnorm.lab.sweep.store import MAX_ATTEMPTS
 from jacnorm.lab.sweep.worker import carry_out, order
 
 EPOCHS = 8
+# Not beside others that look for free ports of this machine, nor twice at a time.
+pytestmark = pytest.mark.xdist_group("processes that meet")
 RUNS = tuple(RunConfig(seed=seed, epochs=EPOCHS) for seed in (0, 1, 2))
 EXPERIMENT = f"base = {{epochs = {EPOCHS}}}\ngrid = {{seed = [0, 1]}}"
 
