@@ -32,12 +32,17 @@ EXPERIMENT = f"base = {{epochs = {EPOCHS}}}\ngrid = {{seed = [0, 1]}}"
 def cluster():
     """Two machines with room for one run each."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    before = set(children())  # other tests' helpers, which stay until the end
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     cluster.add_node(num_cpus=1)
-    started = psutil.Process().children(recursive=True)
+    started = set(children()) - before
     yield cluster
     cluster.shutdown()
     assert_gone(started)
+
+
+def children():
+    return psutil.Process().children(recursive=True)
 
 
 def assert_gone(processes):
