@@ -52,22 +52,20 @@ class SpectralBoundPenalty(Penalty):
         once = {id(layer.weight): layer for layer in J.layers}  # a shared weight counts once
         if not once:
             raise InputError("SpectralBoundPenalty found no linear or convolution layer in the model.")
-        total = J.output.new_zeros(())
-        for position, layer in enumerate(once.values()):
-            total = total + self._squared_norm(f"v{position}", layer)
-        return self.weight * total
+        products = [self._product(f"v{i}", layer).flatten() for i, layer in enumerate(once.values())]
+        return self.weight * torch.cat(products).square().sum()
 
-    def _squared_norm(self, name: str, layer: WeightedLayer) -> Tensor:
-        """σ² = ‖W v‖² with unit v fixed; the gradient that arrives at v is 2WᵀW v, the next power step."""
+    def _product(self, name: str, layer: WeightedLayer) -> Tensor:
+        """W v with unit v fixed; σ² = ‖W v‖² sends 2WᵀW v back to v as its gradient: the next power step."""
         forward, backward, shape = self._products(layer)
         v = self._start(name, shape, layer.weight)
         with torch.no_grad():
             for _ in range(self.iterations - 1):
                 v = normalized(backward(normalized(forward(v))))
-        v = v.clone()
+        v = v.detach()
         if torch.is_grad_enabled():
             v.requires_grad_().register_hook(lambda gradient: self._store(name, gradient))
-        return forward(v).square().sum()
+        return forward(v)
 
     def _products(self, layer: WeightedLayer) -> tuple[Any, Any, torch.Size]:
         if self.convolution == "operator":
@@ -84,7 +82,7 @@ class SpectralBoundPenalty(Penalty):
 
     @torch.no_grad()
     def _store(self, name: str, gradient: Tensor) -> None:
-        length = gradient.norm()
+        length = float(gradient.norm())
         if 0 < length < float("inf"):  # else it says nothing: the loss may have been scaled too far
             setattr(self, name, gradient / length)
 

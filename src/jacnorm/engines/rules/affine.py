@@ -36,12 +36,13 @@ def convolution(
 ) -> Any:
     """G: Conv(x, W, b). F: Conv(v, W, 0). Fᵀ: ConvTranspose(u, W, 0)."""
     dims = _spatial_dims(x, weight)
-    if one_channel.is_one_channel(x, weight, stride, padding, dilation):
-        return _one_channel(x, weight, bias, tuple(_each(padding, 2)))
     s, d = _each(stride, dims), _each(dilation, dims)
     reach = [d[i] * (weight.shape[2 + i] - 1) for i in range(dims)]
     before = _padding_before(padding, reach)
     size = x.shape[2:]
+
+    def forward(v: Tensor) -> Tensor:
+        return CONV[dims](v, weight, None, stride, padding, dilation, groups)
 
     def backward(u: Tensor) -> Tensor:
         # Rows that a stride larger than one never reached come back as output padding; the odd row
@@ -51,13 +52,9 @@ def convolution(
         y = CONV_TRANSPOSE[dims](u, weight, None, s, before, missing, groups, d)
         return _crop(y, size)
 
-    return (lambda v: CONV[dims](v, weight, None, stride, padding, dilation, groups)), backward
-
-
-def _one_channel(x: Tensor, weight: Tensor, bias: Tensor | None, padding: tuple[int, ...]) -> Any:
-    forward, backward = one_channel.Convolution.apply, one_channel.TransposedConvolution.apply
-    y = forward(x, weight, bias, padding)
-    return (lambda v: forward(v, weight, None, padding)), (lambda u: backward(u, weight, padding)), y
+    if one_channel.is_one_channel(x, weight, stride, padding, dilation):
+        return one_channel.convolution(x, weight, bias, tuple(before), forward, backward)
+    return forward, backward
 
 
 @linear("conv_transpose1d", "conv_transpose2d", "conv_transpose3d", weighted=True)

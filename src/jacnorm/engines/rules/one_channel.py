@@ -7,12 +7,14 @@ its training step on them. Both are brought here to shapes that the kernels like
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+Product = Callable[[Tensor], Tensor]
 WORTHWHILE = 10_000  # numbers; below, the calls cost more than they save
 
 
@@ -31,6 +33,26 @@ def is_one_channel(x: Tensor, weight: Tensor, stride: Any, padding: Any, dilatio
         and not isinstance(padding, str)
         and not torch.is_autocast_enabled("cpu")
     )
+
+
+def convolution(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    padding: tuple[int, ...],
+    plain: Product,
+    plain_transpose: Product,
+) -> tuple[Product, Product, Tensor]:
+    """F, Fᵀ and the layer's output. Single vectors, as in power iteration on a layer, go the plain way."""
+
+    def forward(v: Tensor) -> Tensor:
+        return Convolution.apply(v, weight, None, padding) if v.numel() >= WORTHWHILE else plain(v)
+
+    def backward(u: Tensor) -> Tensor:
+        large = u.numel() >= WORTHWHILE
+        return TransposedConvolution.apply(u, weight, padding) if large else plain_transpose(u)
+
+    return forward, backward, Convolution.apply(x, weight, bias, padding)
 
 
 class Convolution(torch.autograd.Function):
