@@ -97,8 +97,8 @@ def _cost(cost: dict[str, Any]) -> Iterator[Row]:
     for name in ("random", "warm", "lanczos"):
         if errors[name] is not None:
             yield [
-                f"error of σ, {name} start, 1 round".replace("lanczos start", "Lanczos"),
+                f"error of σ on train images, {name} start, 1 round".replace("lanczos start", "Lanczos"),
                 f"{errors[name][0]:.1%}",
             ]
     if errors["bound"] is not None:
-        yield ["error of σ, product of the layers' norms", f"{errors['bound']:.1%}"]
+        yield ["error of σ on train images, product of the layers' norms", f"{errors['bound']:.1%}"]

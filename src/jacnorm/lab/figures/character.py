@@ -10,11 +10,12 @@ from matplotlib.figure import Figure
 from ..pictures import STYLES
 from .common import Groups, Record, intervals, tidy
 
+ENOUGH = 10  # images, for a bin to be drawn
 QUANTITIES = {"slope": "slope, mean ‖∇ₓ loss‖", "curvature": "curvature along an attack's step"}
 
 
 def calibration(groups: Groups) -> Figure:
-    """Reliability: the networks of a group are pooled; a bin counts from ten images on."""
+    """Reliability: the networks of a group are pooled."""
     figure = Figure(figsize=(5, 4.5), layout="constrained")
     axes = figure.subplots()
     axes.axline((100, 100), slope=1, color="0.6", linewidth=1, zorder=0)
@@ -23,7 +24,7 @@ def calibration(groups: Groups) -> Figure:
         axes.plot(
             *_pooled(records), label=f"{label}, error {ece:.3f}", linewidth=1.6, markersize=4.5, **style
         )
-    axes.set_xlabel("confidence, %")
+    axes.set_xlabel(f"confidence, % (bins of {ENOUGH} images or more)")
     axes.set_ylabel("accuracy, %")
     lowest = min(axes.dataLim.x0, axes.dataLim.y0) - 5
     axes.set(xlim=(lowest, 102), ylim=(lowest, 102))
@@ -54,7 +55,7 @@ def landscape(groups: Groups) -> Figure:
 def _pooled(records: list[Record]) -> tuple[list[float], list[float]]:
     parts = [record["calibration"] for record in records]
     counts = np.array([part["counts"] for part in parts], dtype=float)
-    enough = counts.sum(0) >= 10
+    enough = counts.sum(0) >= ENOUGH
     sums = {
         key: (np.array([[v or 0 for v in part[key]] for part in parts]) * counts).sum(0)
         for key in ("confidence", "accuracy")
