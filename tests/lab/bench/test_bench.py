@@ -94,6 +94,7 @@ def test_the_command_writes_a_page(tmp_path, monkeypatch, capsys):
     found = json.loads((tmp_path / "bench.json").read_text())
     numbers = found["methods"]["lenet"]
     assert numbers["cost"][DEFAULT] > 1
+    assert numbers["parts"]["forward"] + numbers["parts"]["backward"] == pytest.approx(1, abs=0.3)
     assert 10 < numbers["memory"]["plain"] < numbers["memory"][DEFAULT]
     assert [row["largest_difference"] < 1e-3 for row in found["measure"]["rows"]] == [True, True]
     page = (tmp_path / "index.md").read_text()
@@ -105,13 +106,16 @@ def test_a_page_and_picture_of_known_numbers():
     numbers = {"batch": 32, "width": 1, "cost": {DEFAULT: 2.1, "dual numbers": 4.5}, "memory_batch": 8}
     found = {
         "environment": {"system": "Linux", "torch": "2"},
-        "methods": {"lenet": numbers | {"memory": {"plain": 10.0, DEFAULT: 25.0}}},
+        "methods": {
+            "lenet": numbers | {"memory": {"plain": 10.0, DEFAULT: 25.0}, "parts": {"forward": 0.337}}
+        },
         "training": {"data": "kmnist", "error": {DEFAULT: [0.2, 0.034]}, "cosine": {DEFAULT: 0.987}},
         "outputs": {"what": "outputs", "numbers": [10, 100], "cost": {DEFAULT: [2.1, 2.2]}},
     }
     page = markdown(found)
     assert f"| {DEFAULT} | 2.10 | 3.4% | 0.987 | 2.5 |" in page
     assert "| dual numbers | 4.50 |  |  |  |" in page
+    assert "| forward | 0.34 |" in page
     assert f"| {DEFAULT} | 2.10 | 2.20 |" in page
     assert picture(found) is not None
     assert picture({"methods": found["methods"]}) is None

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from ..data import load
-from . import measuring, memory, quality
+from . import measuring, memory, parts, quality
 from .nets import Deep, batch, make
 from .timing import costs
-from .ways import WAYS, Way
+from .ways import BLOCK, WAYS, Way
 
 MAIN = ("spectral, index=", "spectral, no index", "Frobenius", "Spectral-Bound")
 COMPARED = (*MAIN, "Frobenius, double backward", "double-backward power iteration, 1 round")
@@ -19,17 +19,20 @@ EPOCHS = 15
 OUTPUTS = (10, 1000)  # of the nets that are measured
 # It takes the autograd engine, and fused attention has no dual numbers.
 NOT_WITH_ATTENTION = ("stored u, outer products", "dual numbers")
+SMALL = ("lenet", "transformer")  # where long blocks of steps are affordable
 
 
 def methods(net: str, size: int, width: float) -> dict[str, Any]:
     """Every way on one net: its cost and the memory it takes."""
     model = make(net, width=width)
     ways = [w for w in WAYS if net != "transformer" or w.name not in NOT_WITH_ATTENTION]
+    ways = [w for w in ways if net in SMALL or w.block == BLOCK]
     return {
         "batch": size,
         "width": width,
         "parameters": sum(p.numel() for p in model.parameters()),
         "cost": costs(model, ways, batch(net, size)),
+        "parts": parts.shares(model, batch(net, size)),
         "memory": memory.growth(net, MEMORY_BATCH[net], [w.name for w in ways if w.kind != "form"], width),
         "memory_batch": MEMORY_BATCH[net],
     }

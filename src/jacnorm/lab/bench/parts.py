@@ -1,0 +1,62 @@
+"""Where the time of a step with the spectral penalty goes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ... import linearize
+from ...estimators.operator import normalized, norms
+from .timing import Batch
+
+Result = TypeVar("Result")
+ROUNDS = 30
+SECONDS = 6.0  # in all; a large net has fewer rounds
+
+
+def shares(model: nn.Module, batch: Batch) -> dict[str, float]:
+    """Median time of each part over that of a plain forward and backward pass, taken in turns."""
+    begin = time.thread_time()
+    _once(model, batch)  # verifies the model
+    found = [_once(model, batch)]
+    while len(found) < ROUNDS and (len(found) < 3 or time.thread_time() - begin < SECONDS):
+        found.append(_once(model, batch))
+    return {name: median(f[name] for f in found) for name in found[0]}
+
+
+def _once(model: nn.Module, batch: Batch) -> dict[str, float]:
+    x, labels, _ = batch
+    clock = _Clock()
+    output = clock.time("forward", lambda: model(x))
+    clock.time("backward", F.cross_entropy(output, labels).backward)
+    J = clock.time("recorded forward", lambda: linearize(model, x))
+    clock.time("backward of the recorded", F.cross_entropy(J.output, labels).backward)
+    u = normalized(J.output.detach())
+    v = clock.time("v = Jᵀu, no graph", lambda: _without_graph(J.vjp, u))
+    sigma = clock.time("σ = ‖J v‖", lambda: norms(J.jvp(v)))
+    clock.time("backward of σ", sigma.mean().backward)
+    model.zero_grad()
+    plain = clock.seconds["forward"] + clock.seconds["backward"]
+    return {name: seconds / plain for name, seconds in clock.seconds.items()}
+
+
+@torch.no_grad()
+def _without_graph(vjp: Callable[[Tensor], Tensor], u: Tensor) -> Tensor:
+    return normalized(vjp(u))
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def time(self, name: str, part: Callable[[], Result]) -> Result:
+        begin = time.thread_time()
+        result = part()
+        self.seconds[name] = time.thread_time() - begin
+        return result
