@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from .errors import InputError, JacnormError, ModelError, NonFiniteError, UnsupportedModelError
+from .tracing import tracing
 
 
 def check_input(x: object, at: str | None = None) -> None:
@@ -61,7 +62,7 @@ def check_output(output: object, x: Tensor, model: object) -> None:
             f"The output has shape {tuple(output.shape)} for a batch of {len(x)}: its first axis must "
             "be the batch, one output for each sample. For a single sample pass x.unsqueeze(0)."
         )
-    if not _finite(output):
+    if not tracing() and not _finite(output):
         raise NonFiniteError(f"The model's output has NaN or inf: {_culprit(x, model)}")
 
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from ..linearization import Linearization
+from ..modules import named_parameters
 from ..penalties import SpectralPenalty
 from .examiner import Call
-from .modules import named_parameters
 
 ATTENTION = ("scaled_dot_product_attention", "multi_head_attention_forward")
 MANY_DEAD = 0.5
