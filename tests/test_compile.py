@@ -191,6 +191,80 @@ def test_samples_makes_room_at_once():
         jn.SpectralPenalty(0.1, samples=0)
 
 
+# ---- Models that are compiled already ---------------------------------------------------------------
+
+
+def never(graph, _):
+    raise AssertionError("linearize should have run this eagerly")
+
+
+def _in_place(model):
+    model.compile(backend=never)
+    return model
+
+
+def _a_part(model):
+    model.second = torch.compile(model.second, backend=never)
+    return model
+
+
+def _a_function_inside(model):
+    model.relu.forward = torch.compile(torch.relu, backend=never)
+    return model
+
+
+COMPILED = {
+    "module": lambda model: torch.compile(model, backend=never),
+    "in place": _in_place,
+    "a part": _a_part,
+    "function": lambda model: torch.compile(lambda x: model(x), backend=never),
+    "a function inside": _a_function_inside,
+}
+
+
+def _gradients(model, parameters):
+    for seed in (1, 2):  # the first run verifies, the second only records
+        torch.manual_seed(seed)
+        J = jn.linearize(model, torch.randn(6, 1, 6, 6), batch_norm="flowing")
+        loss = J.output.square().mean() + jn.SpectralPenalty(0.1)(J)
+    assert J.engine == "layerwise"
+    return loss.detach(), torch.autograd.grad(loss, list(parameters))
+
+
+@pytest.mark.parametrize("kind", COMPILED)
+def test_a_compiled_model_is_as_good_as_any(kind):
+    found = []
+    for wrap in (lambda model: model, COMPILED[kind]):
+        torch.manual_seed(0)
+        model = Residual()
+        found.append((_gradients(wrap(model), model.parameters()), dict(model.named_buffers())))
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
+
+
+def test_names_of_layers_are_those_of_the_model_that_was_compiled():
+    J = jn.linearize(torch.compile(mlp(), backend=never), torch.randn(2, 36), at="1", to="3")
+    assert J.input_shape == (2, 5)
+
+
+def test_the_doctor_tells():
+    x, told = torch.randn(6, 36), "compile the function that calls linearize and the penalty"
+    assert told not in " ".join(str(jn.doctor(mlp(), x)).split())
+    assert told in " ".join(str(jn.doctor(torch.compile(mlp(), backend="eager"), x)).split())
+
+
+@pytest.mark.parametrize(
+    "script", [torch.jit.script, lambda model: torch.jit.trace(model, torch.ones(2, 36))]
+)
+def test_scripted_models_go_by_autograd(script):
+    model, x = mlp(), torch.randn(3, 36)
+    J, expected = jn.linearize(script(model), x), jn.linearize(model, x)
+    assert J.engine == "autograd"
+    assert "does torch.jit hide them" in str(J.reason)
+    torch.testing.assert_close(J.dense(), expected.dense())
+    found = [torch.autograd.grad(jn.FrobeniusPenalty()(L), model[1].weight)[0] for L in (J, expected)]
+    torch.testing.assert_close(*found)
+
+
 def test_tracing_leaves_no_trace_of_its_own_runs():
     """What comes before linearize in the compiled function runs once, if the model is known already."""
     torch._dynamo.reset()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -16,6 +18,13 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def tracing() -> bool:
     """Whether dynamo is tracing this very line: then no value can be looked at."""
     return torch.compiler.is_dynamo_compiling()
+
+
+def uncompiled() -> AbstractContextManager[Any]:
+    """What the user has compiled runs eagerly, so that its calls can be seen."""
+    if tracing() or "torch._dynamo" not in sys.modules:  # nothing is compiled without it
+        return nullcontext()
+    return torch.compiler.set_stance("force_eager")
 
 
 def while_tracing(function: Function) -> Function:
