@@ -340,6 +340,7 @@ CALLS = [
     _call("tensor_split, unbind", lambda x: x.tensor_split(3, 1)[0] + x.unbind(1)[2][:, None], (6,)),
     _call("assignment", lambda x: _assigned(x), (4,)),
     _call("pad", lambda x: F.pad(x, (1, -1, 2, 0), value=3.0), (3, 4)),
+    _call("constant_pad_nd", lambda x: torch.constant_pad_nd(x, (1, -1, 2, 0), 3.0), (3, 4)),
     _call("bicubic", lambda x: F.interpolate(x, scale_factor=1.7, mode="bicubic"), (2, 4, 3)),
     _call(
         "bilinear to a size",

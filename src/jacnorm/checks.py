@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from .errors import InputError, JacnormError, ModelError, NonFiniteError, UnsupportedModelError
+from .tracing import tracing, uncompiled
 
 
 def check_input(x: object, at: str | None = None) -> None:
@@ -29,7 +30,8 @@ def check_input(x: object, at: str | None = None) -> None:
 def run(model: Callable[..., Any], x: Tensor, *args: Any, **kwargs: Any) -> Any:
     """model(x, …), with an error of its own told apart from ours."""
     try:
-        return model(x, *args, **kwargs)
+        with uncompiled():
+            return model(x, *args, **kwargs)
     except (torch.OutOfMemoryError, JacnormError):
         raise
     except (RuntimeError, ValueError, TypeError) as error:
@@ -61,7 +63,7 @@ def check_output(output: object, x: Tensor, model: object) -> None:
             f"The output has shape {tuple(output.shape)} for a batch of {len(x)}: its first axis must "
             "be the batch, one output for each sample. For a single sample pass x.unsqueeze(0)."
         )
-    if not _finite(output):
+    if not tracing() and not _finite(output):
         raise NonFiniteError(f"The model's output has NaN or inf: {_culprit(x, model)}")
 
 

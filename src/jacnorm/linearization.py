@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -14,52 +14,22 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .checks import check_input, check_vector
 from .engines.autograd import Graph
-from .engines.batchnorm import Gate, Statistics
+from .engines.batchnorm import Gate
 from .engines.recorder import Recorder
 from .engines.rules import NoRule
 from .engines.section import Section
-from .engines.tape import Tape
+from .engines.tape import Plan, Tape, version
+from .engines.traced import check_plan
 from .errors import InputError, UnsupportedModelError
 from .estimators.gram import rows
 from .estimators.operator import Transposed, is_wide
 from .estimators.transforms import Affine, Map, Weighted
 from .forwarding import replaced_forward
+from .modules import modules_of, unchanged
 from .precision import at_least_single, without_autocast
-from .verify import Verdict, check_independent, disagreement, verdict
-
-Engine = Literal["auto", "layerwise", "autograd"]
-BatchNorm = Literal["fixed", "flowing"]
-
-
-@dataclass(frozen=True)
-class Request:
-    """What `linearize` was asked for."""
-
-    model: Callable[..., Tensor]
-    x: Tensor
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    engine: Engine
-    batch_norm: BatchNorm
-    at: str | None
-    to: str | None
-    given: Sequence[Statistics | None] = ()  # batch norm statistics of a batch that x is part of
-
-    def recorder(self, gate: Gate | None, reason: str | None = None) -> Recorder:
-        return Recorder(flowing=self.batch_norm == "flowing", gate=gate, reason=reason, given=self.given)
-
-    def section(self) -> Section:
-        return Section(self.model, self.args, self.kwargs, self.at, self.to)
-
-    def part(self, positions: Tensor, given: Sequence[Statistics | None]) -> Request:
-        """The same for some samples; further arguments with a row a sample go along."""
-
-        def taken(value: Any) -> Any:
-            a_row_each = isinstance(value, Tensor) and value.dim() > 0 and len(value) == len(self.x)
-            return value[positions] if a_row_each else value
-
-        args, kwargs = tuple(map(taken, self.args)), {k: taken(v) for k, v in self.kwargs.items()}
-        return replace(self, x=self.x[positions], args=args, kwargs=kwargs, given=given)
+from .request import BatchNorm, Engine, Request
+from .tracing import refuse, tracing, while_tracing
+from .verify import Verdict, check_independent, disagreement, known_plan, verdict
 
 
 class Linearization:
@@ -89,7 +59,7 @@ class Linearization:
         self.activation_bytes = recorder.bytes
         self._products, self._request, self._statistics = products, request, recorder.statistics
         self._transforms: tuple[Callable[[Linearization], Linearization], ...] = ()
-        self._versions = [layer.weight._version for layer in layers]
+        self._versions = [version(layer.weight) for layer in layers]
 
     @property
     def tape(self) -> Tape | None:
@@ -129,7 +99,7 @@ class Linearization:
         return J
 
     def _check_unchanged(self) -> None:
-        if any(n != layer.weight._version for n, layer in zip(self._versions, self.layers, strict=True)):
+        if any(n != version(layer.weight) for n, layer in zip(self._versions, self.layers, strict=True)):
             raise InputError(
                 "The model's weights have changed since linearize(); its masks belong to the old ones. "
                 "Linearize again after optimizer.step()."
@@ -227,9 +197,12 @@ def linearize(
 
 
 def _linearize(request: Request) -> Linearization:
+    if tracing():
+        with torch._dynamo.error_on_graph_break(True):  # a record cannot be taken in pieces
+            return _trace(request)
     if isinstance(request.model, DistributedDataParallel):
         return _inside_ddp(request)
-    known = verdict(request.model, request.x, request.args, request.kwargs, request.at, request.to)
+    known = verdict(request.model, request.kind, request.at, request.to)
     wants_gradients = torch.is_grad_enabled()
     with torch.inference_mode(False), torch.enable_grad():
         if request.x.is_inference():
@@ -242,6 +215,42 @@ def _linearize(request: Request) -> Linearization:
             J = _record_and_verify(request, known)
     J.output = J.output if wants_gradients else J.output.detach()
     return J
+
+
+def _trace(request: Request) -> Linearization:
+    """Under torch.compile: as `_record`, if need be after an eager run on the batch that is traced for."""
+    if request.at is not None or request.to is not None:
+        refuse("at= and to= do not work inside torch.compile: linearize the function between the two layers.")
+    names, values = tuple(request.kwargs), tuple(request.kwargs.values())
+    plan = known_plan(request.model, request.kind)
+    if plan is None:
+        options = (request.engine, request.batch_norm, names)
+        plan = verified_plan(request.model, options, request.x, *request.args, *values)
+    section, recorder = request.section(), request.traced_recorder()
+    with torch.enable_grad():
+        output = section.run(request.x, recorder, graph=False)
+    tape, _ = _tape(recorder)
+    check_plan(plan, () if tape is None else tape.plan)
+    assert tape is not None
+    J = Linearization(tape, section, output, recorder, None, request)
+    J.output = J.output if torch.is_grad_enabled() else J.output.detach()
+    return J
+
+
+@while_tracing
+def verified_plan(model: Any, options: tuple[Any, ...], x: Tensor, *values: Any) -> Plan:
+    """The calls of an eager run, checked against autograd. The last values are arguments by name."""
+    engine, batch_norm, names = options
+    count = len(values) - len(names)
+    kwargs = dict(zip(names, values[count:], strict=True))
+    with unchanged(modules_of(model), x.device):
+        J = _linearize(Request(model, x.detach(), values[:count], kwargs, engine, batch_norm, None, None))
+    if J.tape is None:
+        raise UnsupportedModelError(
+            "Inside torch.compile there is only the layerwise engine, and it cannot take this model: "
+            f"{J.reason}. Leave linearize and the penalty out of the compiled function."
+        )
+    return J.tape.plan
 
 
 def _record(request: Request) -> Linearization | None:
@@ -271,6 +280,7 @@ def _record_and_verify(request: Request, known: Verdict) -> Linearization:
             reason = disagreement(tape, graph, section.last, section.first, recorder.eps)
     if engine != "autograd":
         known.layerwise, known.reason = reason is None, reason
+        known.plan = () if tape is None else tape.plan
     if reason is not None and engine == "layerwise":
         raise UnsupportedModelError(
             f"The layerwise engine cannot take this model: {reason}. Use engine='auto' or engine='autograd'."
@@ -310,7 +320,7 @@ def _tape(recorder: Recorder) -> tuple[Tape | None, str | None]:
 
 def _outside_inference_mode(product: Callable[[Tensor], Any], w: Tensor) -> Any:
     """Autograd does not work in inference mode, nor with tensors made there."""
-    if not torch.is_inference_mode_enabled():
+    if tracing() or not torch.is_inference_mode_enabled():
         return product(w)
     with torch.inference_mode(False), torch.no_grad():
         return product(w.clone())

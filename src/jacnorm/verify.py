@@ -11,9 +11,12 @@ import torch
 from torch import Tensor
 
 from .engines.autograd import Graph
-from .engines.tape import Tape
+from .engines.tape import Plan, Tape
 from .errors import CoupledSamplesError
 from .precision import at_least_single
+from .tracing import while_tracing
+
+Kind = tuple[tuple[int, ...], torch.dtype, str, Any]
 
 
 @dataclass
@@ -21,24 +24,34 @@ class Verdict:
     independent: bool = False  # samples do not see each other
     layerwise: bool = False  # every call has a rule, and the products are autograd's
     reason: str | None = None  # why not, where that is known
+    plan: Plan = ()  # the calls that were checked
 
 
 _verdicts: weakref.WeakKeyDictionary[Any, dict[Any, Verdict]] = weakref.WeakKeyDictionary()
 
 
-def verdict(
-    model: Any, x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any], *section: str | None
-) -> Verdict:
-    """What earlier runs of this section of the model have shown, in this mode, on inputs of this shape."""
+def kind(x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind:
+    """Batches of one kind differ in their values alone, and in their length."""
+    others = tuple(type(value) for value in args), tuple((name, type(v)) for name, v in kwargs.items())
+    return tuple(int(n) for n in x.shape[1:]), x.dtype, x.device.type, others
+
+
+def verdict(model: Any, kind: Kind, *section: str | None) -> Verdict:
+    """What earlier runs of this section of the model have shown, in this mode, on batches of this kind."""
     # A bound method is a new object each time it is looked up; its instance is not.
     owner, what = getattr(model, "__self__", model), getattr(model, "__func__", None)
-    autocast = torch.is_autocast_enabled(x.device.type)
-    others = tuple(map(type, args)), tuple((name, type(value)) for name, value in kwargs.items())
-    key = (what, getattr(owner, "training", None), x.shape[1:], x.dtype, autocast, others, *section)
+    autocast = torch.is_autocast_enabled(kind[2])
+    key = (what, getattr(owner, "training", None), autocast, kind, *section)
     try:
         return _verdicts.setdefault(owner, {}).setdefault(key, Verdict())
     except TypeError:  # cannot be hashed or weakly referenced: looked at each time
         return Verdict()
+
+
+@while_tracing
+def known_plan(model: Any, kind: Kind) -> Plan | None:
+    known = verdict(model, kind, None, None)
+    return known.plan if known.layerwise and known.independent else None
 
 
 def check_independent(graph: Graph, output: Tensor) -> bool:
@@ -58,7 +71,7 @@ def check_independent(graph: Graph, output: Tensor) -> bool:
                 "The output of one sample depends on the input of another, so there is no Jacobian per "
                 "sample. Look for an operation across the first axis: a mean, softmax or norm over the "
                 "batch, a reshape that loses the batch axis. (Batch norm in training mode is taken care "
-                "of, unless it is hidden in a compiled or scripted module: put that into eval mode.)"
+                "of, unless torch.jit hides it: pass the module that was scripted, or put it into eval mode.)"
             )
     return len(output) > 1
 

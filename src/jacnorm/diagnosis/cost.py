@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from ..linearization import linearize
+from ..modules import modules_of, unchanged
 from ..penalties import SpectralPenalty
 from .examiner import wait_for
-from .modules import modules_of, unchanged
 
 SECONDS = 1.5  # more only where three rounds take longer
 LEAST_ROUNDS = 3

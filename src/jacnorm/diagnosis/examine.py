@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from ..checks import check_input
 from ..errors import CoupledSamplesError, JacnormError, NonFiniteError, UnsupportedModelError
 from ..linearization import Linearization, linearize
+from ..modules import modules_of, paths, unchanged
 from .cost import step_cost
 from .examiner import Call, Examiner, place, where
 from .findings import findings, gradients
-from .modules import modules_of, paths, unchanged
 from .report import Diagnosis
 
 RUNS = 3

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from ..linearization import Linearization
+from ..modules import named_parameters
 from ..penalties import SpectralPenalty
 from .examiner import Call
-from .modules import named_parameters
 
 ATTENTION = ("scaled_dot_product_attention", "multi_head_attention_forward")
 MANY_DEAD = 0.5
@@ -30,6 +30,7 @@ def findings(
         *_about_stops(calls),
         *_about_dead_units(calls),
         *_about_shared_weights(J),
+        *_about_compilation(modules),
     ]
     if not training and any(_differs_in_training(m) for root in modules.values() for m in root.modules()):
         found.append("This was evaluation mode. Dropout and batch norm differ in training: look there, too.")
@@ -108,6 +109,18 @@ def _about_shared_weights(J: Linearization) -> Iterator[str]:
             f"Weights that are used more than once: {count}. J is right; SpectralBoundPenalty and "
             "product_bound count every use."
         )
+
+
+def _about_compilation(modules: dict[str, nn.Module]) -> Iterator[str]:
+    if any(_is_compiled(m) for root in modules.values() for m in root.modules()):
+        yield (
+            "It is compiled. linearize runs it as it was before, to see its calls: compile the function that "
+            "calls linearize and the penalty instead (docs/trainers.md)."
+        )
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    return hasattr(module, "_orig_mod") or module._compiled_call_impl is not None
 
 
 def _one_each(calls: Sequence[Call]) -> list[Call]:

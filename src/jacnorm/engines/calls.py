@@ -7,6 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
+from ..tracing import while_tracing
+
 # What the second argument is called, by one function or another.
 _SECOND = ("other", "mat2", "vec")
 _RENAMED = {"axis": "dim", "keepdims": "keepdim"}
@@ -20,8 +22,13 @@ def canonical_name(func: Any, args: tuple[Any, ...]) -> tuple[str, bool]:
     return name, in_place
 
 
-@cache
+@while_tracing
 def _name(func: Any) -> tuple[str, bool]:
+    return _plain_name(func)
+
+
+@cache
+def _plain_name(func: Any) -> tuple[str, bool]:
     name = getattr(func, "__name__", type(func).__name__)
     if name == "__get__":
         return f"get {func.__self__.__name__}", False

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from ..precision import as_recorded
+from ..tracing import tracing
 from .ancestry import Ancestry
 from .batchnorm import Gate, Statistics, batch_norm
 from .calls import canonical_name, one_way
@@ -78,7 +79,7 @@ class Recorder(TorchFunctionMode):
         self._ancestry: Ancestry | None = None
         self._borrowed: list[Borrowed] = []
         self._undo: list[tuple[Tensor, Tensor]] = []
-        self._rng = torch.random.get_rng_state() if gate is None else None
+        self._rng = torch.random.get_rng_state() if gate is None and not tracing() else None
 
     def begin(self, x: Tensor) -> None:
         self._ancestry, self._source = Ancestry(x), self._register(x)
@@ -95,7 +96,7 @@ class Recorder(TorchFunctionMode):
         if self.reason is not None:
             raise NoRule(self.reason)
         if self._source is None or self._target is None:
-            raise NoRule("the output is not made of recorded calls on the input")
+            raise NoRule("the output is not made of recorded calls on the input (does torch.jit hide them?)")
         if any(activation.spoilt for activation in self._borrowed):
             raise NoRule("an activation was changed in place after it was used")
         tape = Tape(self._steps, self._source, self._target)

@@ -103,6 +103,7 @@ def _leaf(x: Tensor) -> Tensor:
 
 
 def _submodule(model: Any, name: str) -> nn.Module:
+    model = getattr(model, "_orig_mod", model)  # inside what torch.compile returned
     if not isinstance(model, nn.Module):
         raise InputError(
             f"Submodules have names in an nn.Module, found {type(model).__name__}: leave out at= and to=, "

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from ..tracing import tracing
+
 Slot = int  # names one activation of the recorded run
+# Calls that may return their argument as it is; then there is a step in one record and none in another.
+HANDS_ON = frozenset(
+    [
+        *("dropout", "dropout1d", "dropout2d", "dropout3d", "feature_dropout", "alpha_dropout"),
+        *("feature_alpha_dropout", "contiguous", "flatten", "positive", "to", "type", "type_as"),
+        *("float", "double", "half", "bfloat16", "cpu", "cuda"),
+    ]
+)
+Plan = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 @dataclass(slots=True)
@@ -33,13 +43,24 @@ class Tape:
     def __init__(self, steps: Sequence[Step], source: Slot, target: Slot):
         self.source, self.target = source, target
         self.steps = _reaching(steps, target)
+        self._last_use: dict[Slot | None, int] = {}  # for forward mode, on first use
 
-    @cached_property
-    def _last_use(self) -> dict[Slot | None, int]:
-        return {s: i for i, step in enumerate(self.steps) for s in step.sources}
+    @property
+    def plan(self) -> Plan:
+        """What each step is called, and which others it follows; −1 is the input, −2 a constant."""
+        made: dict[Slot | None, int] = {None: -2, self.source: -1}
+        plan: list[tuple[str, tuple[int, ...]]] = []
+        for step in self.steps:
+            before = tuple(made[s] for s in step.sources)
+            made[step.target] = before[0] if step.name in HANDS_ON else len(plan)
+            if step.name not in HANDS_ON:
+                plan.append((step.name, before))
+        return tuple(plan)
 
     def jvp(self, v: Tensor) -> Tensor:
         """Forward mode: W_R v of the paper."""
+        if not self._last_use:
+            self._last_use = {s: i for i, step in enumerate(self.steps) for s in step.sources}
         tangents: dict[Slot | None, Tensor | None] = {self.source: v, None: None}
         for i, step in enumerate(self.steps):
             tangents[step.target] = step.forward(*[tangents[s] for s in step.sources])
@@ -76,3 +97,8 @@ def _reaching(steps: Sequence[Step], target: Slot) -> list[Step]:
 def sum_to(u: Tensor, shape: torch.Size) -> Tensor:
     """Transpose of broadcasting from `shape`."""
     return u if u.shape == shape else u.sum_to_size(shape)
+
+
+def version(t: Tensor) -> int:
+    """How often t was written into. (Not known while dynamo traces: an eager run has looked before.)"""
+    return 0 if tracing() else t._version

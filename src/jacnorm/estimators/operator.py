@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..checks import check_vector
 from ..errors import InputError
+from ..tracing import gaussian
 
 
 class Operator(Protocol):
@@ -109,6 +110,6 @@ def basis(shape: torch.Size, J: Operator, i: int) -> Tensor:
 
 def start(shape: torch.Size, J: Operator, seed: int = 0) -> Tensor:
     """A fixed random unit vector, the same for every sample: no estimate depends on its batch."""
-    one = torch.randn(shape[1:], generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    one = gaussian(torch.tensor(seed), shape[1:], torch.float64, torch.device("cpu"))
     one = one / one.norm()
     return one.to(dtype=J.dtype, device=J.device).expand(shape).clone()

@@ -12,8 +12,8 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor, nn
 
 from ..errors import InputError
-from ..linearization import BatchNorm
 from ..penalties import Penalty
+from ..request import BatchNorm
 from .distributed import share_vectors
 from .indexing import split_index
 from .watch import Watch, measures

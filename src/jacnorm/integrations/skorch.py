@@ -8,8 +8,8 @@ from skorch import NeuralNet, NeuralNetClassifier
 from skorch.callbacks import PassthroughScoring
 from torch import Tensor
 
-from ..linearization import BatchNorm
 from ..penalties import SpectralPenalty
+from ..request import BatchNorm
 from .indexing import WithIndex, split_index
 from .watch import Watch, measures
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback
 
-from ..linearization import BatchNorm
 from ..penalties import Penalty
+from ..request import BatchNorm
 from .distributed import share_vectors
 from .indexing import split_index
 from .watch import Watch, measures

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..forwarding import replaced_forward
-from ..linearization import BatchNorm, Linearization, linearize
+from ..linearization import Linearization, linearize
 from ..penalties import Penalty, SpectralPenalty
+from ..request import BatchNorm
 
 
 class Watch:

@@ -11,6 +11,7 @@ from ..checks import check_count, check_positive
 from ..errors import InputError
 from ..linearization import Linearization
 from ..precision import without_autocast
+from ..tracing import gaussian, tracing
 from .pace import Pace
 
 
@@ -50,7 +51,7 @@ class Penalty(nn.Module, ABC):
             raise InputError(f"fraction={fraction!r}: it must be above 0 and at most 1.")
         self.weight, self.seed, self.fraction = weight, seed, fraction
         self.pace = Pace(every, budget)
-        self._draws = 0
+        self._draws = torch.tensor(0, device="cpu")  # a tensor, so that compiled steps can count on
 
     def __call__(self, J: Linearization, index: Tensor | None = None) -> Tensor:
         if not isinstance(J, Linearization):
@@ -59,8 +60,8 @@ class Penalty(nn.Module, ABC):
                 "J.output is model(x)."
             )
         factor = self.pace.factor() if torch.is_grad_enabled() else 1
-        if factor == 0:  # a leaf, so that backward() has nothing to object to
-            return torch.zeros((), dtype=J.dtype, device=J.device, requires_grad=True)
+        if factor == 0:  # a leaf, so that backward() has nothing to object to (compiled code makes none)
+            return torch.zeros((), dtype=J.dtype, device=J.device, requires_grad=not tracing())
         if self.fraction < 1:
             J, index = self._part(J, index)
         with without_autocast(J.device):
@@ -77,17 +78,18 @@ class Penalty(nn.Module, ABC):
 
     def random(self, shape: torch.Size, like: Tensor | Linearization) -> Tensor:
         """Gaussian numbers from this penalty's own stream; torch's global state is left alone."""
-        generator = torch.Generator(like.device).manual_seed(self.seed + 1_000_003 * self._draws)
+        seed = self.seed + 1_000_003 * self._draws
         self._draws += 1
-        return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
+        return gaussian(seed, shape, like.dtype, like.device)
 
     # The positions in the stream and between two payments are saved with state_dict, so that a resumed
     # training goes on as it would have.
     def get_extra_state(self) -> Tensor:
-        return torch.tensor([self._draws, self.pace.wait])
+        return torch.tensor([int(self._draws), self.pace.wait])
 
     def set_extra_state(self, state: Tensor) -> None:
-        self._draws, self.pace.wait = state.tolist()
+        draws, self.pace.wait = state.tolist()
+        self._draws.fill_(draws)
 
     def extra_repr(self) -> str:
         lazy = {"every": self.pace.every, "budget": self.pace.budget, "fraction": self.fraction}

@@ -7,6 +7,8 @@ import time
 from collections import deque
 from statistics import median
 
+from ..tracing import refuse, tracing
+
 REMEMBERED = 30  # steps of each kind; a median of these is steady on a noisy machine
 NEEDED = 3  # steps of each kind before their times are believed
 SETTLING = 2  # first steps, which verify the model and warm caches
@@ -30,6 +32,8 @@ class Pace:
     def factor(self) -> int:
         """For the step that begins now."""
         if self.budget is not None:
+            if tracing():
+                refuse("budget= measures steps, which a compiled one cannot: give every= instead.")
             self._measure()
         self._paid = self.wait == 0
         if not self._paid:

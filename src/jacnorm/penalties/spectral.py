@@ -12,6 +12,7 @@ from ..errors import InputError
 from ..estimators.operator import flat, normalized, norms
 from ..estimators.operator import start as fixed_direction
 from ..linearization import Linearization
+from ..tracing import refuse, tracing, while_tracing
 from .base import Penalty
 
 MAX_SAMPLES = 10**9
@@ -37,6 +38,8 @@ class SpectralPenalty(Penalty):
         "random" begins at a random v instead, with u = J v and σ = ‖Jᵀu‖, to the paper's letter.
     h
         "identity" is the paper's σ; "square" is σ²; "hinge" is max(0, σ − threshold).
+    samples
+        How many the data set has, for `index` in a compiled step. (Eager ones make room as samples come by.)
     """
 
     u: Tensor  # (samples, n_out), unit rows; zero for samples not seen yet
@@ -49,6 +52,7 @@ class SpectralPenalty(Penalty):
         start: Start = "output",
         h: Shape = "identity",
         threshold: float = 1.0,
+        samples: int | None = None,
         every: int = 1,
         budget: float | None = None,
         fraction: float = 1.0,
@@ -62,6 +66,9 @@ class SpectralPenalty(Penalty):
         if start not in get_args(Start):
             raise InputError(f"start={start!r}: choose one of {', '.join(get_args(Start))}.")
         self.iterations, self.start, self.h, self.threshold = iterations, start, h, threshold
+        if samples is not None:
+            check_count("samples", samples)
+        self.samples = samples
         self.register_buffer("u", torch.empty(0, 0))
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
@@ -97,7 +104,7 @@ class SpectralPenalty(Penalty):
     def _stored(self, J: Linearization, rows: Tensor) -> Tensor:
         u = self.u[rows]
         seen = u.any(1, keepdim=True)
-        if not seen.all():
+        if tracing() or not seen.all():
             u = torch.where(seen, u, flat(self._first(J)))
         return u.view(J.output_shape)
 
@@ -128,12 +135,13 @@ class SpectralPenalty(Penalty):
 
     def _make_room(self, J: Linearization, rows: Tensor) -> None:
         n_out = J.output_shape[1:].numel()
-        table = self.u if self.u.shape[1:] == (n_out,) else self.u.new_empty(0, n_out)
-        table = table.to(dtype=J.dtype, device=J.device)
-        missing = int(rows.max()) + 1 - len(table)
-        if missing > 0:  # grow in large steps, since a first epoch asks for row after row
-            table = torch.cat([table, table.new_zeros(max(missing, len(table) // 2), n_out)])
-        self.u = table.detach()
+        if tracing() and self.samples is None:
+            refuse(
+                "A compiled step cannot make room for vectors as samples come by: say how many there are, "
+                "SpectralPenalty(samples=len(dataset))."
+            )
+        samples = 0 if tracing() else int(rows.max()) + 1
+        _make_room(self, samples, n_out, J.dtype, J.device)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         if prefix + "u" in state_dict:  # as many rows as were saved
@@ -145,6 +153,19 @@ class SpectralPenalty(Penalty):
         return f"{super().extra_repr()}, iterations={self.iterations}{shape}"
 
 
+@while_tracing
+def _make_room(
+    penalty: SpectralPenalty, samples: int, n_out: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    u = penalty.u
+    table = u if u.shape[1:] == (n_out,) else u.new_empty(0, n_out)
+    table = table.to(dtype=dtype, device=device)
+    missing = max(samples, penalty.samples or 0) - len(table)
+    if missing > 0:  # grow in large steps, since a first epoch asks for row after row
+        table = torch.cat([table, table.new_zeros(max(missing, len(table) // 2), n_out)])
+    penalty.u = table.detach()
+
+
 def _checked(index: object, batch: int) -> Tensor:
     index = torch.as_tensor(index)
     if index.shape != (batch,) or index.is_floating_point() or index.dtype == torch.bool:
@@ -152,7 +173,7 @@ def _checked(index: object, batch: int) -> Tensor:
             f"index has shape {tuple(index.shape)} and dtype {index.dtype}; it must hold the "
             f"position in the data set of each of the {batch} samples, as whole numbers."
         )
-    if index.min() < 0 or index.max() >= MAX_SAMPLES:
+    if not tracing() and (index.min() < 0 or index.max() >= MAX_SAMPLES):
         raise InputError(
             f"index goes from {int(index.min())} to {int(index.max())}; positions in a data set start at 0, "
             "and there is a stored vector for each up to the largest."

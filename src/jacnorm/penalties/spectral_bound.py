@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -15,7 +16,10 @@ from ..estimators import spectral_norm
 from ..estimators.operator import normalized
 from ..linearization import Linearization
 from ..precision import at_least_single, in_full_precision
+from ..tracing import while_tracing
 from .base import Penalty
+
+Product = Callable[[Tensor], Tensor]
 
 
 class SpectralBoundPenalty(Penalty):
@@ -49,42 +53,37 @@ class SpectralBoundPenalty(Penalty):
         return f"{super().extra_repr()}, iterations={self.iterations}, convolution={self.convolution!r}"
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
-        once = {id(layer.weight): layer for layer in J.layers}  # a shared weight counts once
+        once = {layer.weight: layer for layer in J.layers}  # a shared weight counts once
         if not once:
             raise InputError("SpectralBoundPenalty found no linear or convolution layer in the model.")
-        products = [self._product(f"v{i}", layer).flatten() for i, layer in enumerate(once.values())]
+        layers = [self._products(layer) for layer in once.values()]
+        _begin(self, [shape for _, _, shape in layers], *once)
+        products = [self._product(f"v{i}", *layer[:2]).flatten() for i, layer in enumerate(layers)]
         return self.weight * torch.cat(products).square().sum()
 
-    def _product(self, name: str, layer: WeightedLayer) -> Tensor:
-        """W v with unit v fixed; σ² = ‖W v‖² sends 2WᵀW v back to v as its gradient: the next power step."""
-        forward, backward, shape = self._products(layer)
-        v = self._start(name, shape, layer.weight)
+    def _product(self, name: str, forward: Product, backward: Product) -> Tensor:
+        """W v with unit v fixed, and the next power step stored: σ = ‖W v‖."""
+        v = getattr(self, name)
         with torch.no_grad():
             for _ in range(self.iterations - 1):
                 v = normalized(backward(normalized(forward(v))))
-        v = v.detach()
+        w = forward(v)
         if torch.is_grad_enabled():
-            v.requires_grad_().register_hook(lambda gradient: self._store(name, gradient))
-        return forward(v)
+            with torch.no_grad():
+                self._store(name, backward(w))
+        return w
 
-    def _products(self, layer: WeightedLayer) -> tuple[Any, Any, torch.Size]:
+    def _products(self, layer: WeightedLayer) -> tuple[Product, Product, torch.Size]:
         if self.convolution == "operator":
             return layer.forward, layer.backward, torch.Size((1, *layer.input_shape))
         matrix = layer.weight.flatten(1)
         return (lambda v: v @ matrix.t()), (lambda u: u @ matrix), torch.Size((1, matrix.shape[1]))
 
-    def _start(self, name: str, shape: torch.Size, like: Tensor) -> Tensor:
-        v = getattr(self, name, None)
-        if v is None or v.shape != shape or (v.device, v.dtype) != (like.device, like.dtype):
-            v = normalized(self.random(shape, like.detach()))
-            self.register_buffer(name, v)
-        return v
-
     @torch.no_grad()
-    def _store(self, name: str, gradient: Tensor) -> None:
-        length = float(gradient.norm())
-        if 0 < length < float("inf"):  # else it says nothing: the loss may have been scaled too far
-            setattr(self, name, gradient / length)
+    def _store(self, name: str, direction: Tensor) -> None:
+        length = direction.norm()
+        says = (length > 0) & (length < float("inf"))
+        setattr(self, name, torch.where(says, direction / length, getattr(self, name)))
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         for name in list(self._buffers):
@@ -94,6 +93,15 @@ class SpectralBoundPenalty(Penalty):
             if key.startswith(prefix + "v") and name[1:].isdigit():
                 self.register_buffer(name, torch.empty_like(state_dict[key]))
         super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+@while_tracing
+def _begin(penalty: SpectralBoundPenalty, shapes: list[torch.Size], *weights: Tensor) -> None:
+    """See to it that there are vectors to go on from."""
+    for position, (shape, like) in enumerate(zip(shapes, weights, strict=True)):
+        v = getattr(penalty, f"v{position}", None)
+        if v is None or v.shape != shape or (v.device, v.dtype) != (like.device, like.dtype):
+            penalty.register_buffer(f"v{position}", normalized(penalty.random(shape, like.detach())))
 
 
 @in_full_precision

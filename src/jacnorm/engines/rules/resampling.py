@@ -29,6 +29,11 @@ def pad(x: Tensor, pad: Any, mode: str = "constant", value: float | None = None)
     return rearranging(x, lambda v: F.pad(v, pad, mode))
 
 
+@linear("constant_pad_nd")
+def constant_pad(x: Tensor, padding: Any, value: float = 0) -> Any:
+    return pad(x, padding)
+
+
 @linear("interpolate", "upsample")
 def interpolate(
     x: Tensor,

@@ -29,6 +29,8 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from ..tape import version
+
 LIST = -1
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -57,11 +59,11 @@ class Borrowed:
 
     def __init__(self, tensor: Tensor):
         self.tensor = tensor.detach()
-        self._version = tensor._version
+        self._version = version(tensor)
 
     @property
     def spoilt(self) -> bool:
-        return self.tensor._version != self._version
+        return version(self.tensor) != self._version
 
 
 RULES: dict[str, Rule] = {}

@@ -1,0 +1,54 @@
+"""What `linearize` was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from torch import Tensor
+
+from .engines.batchnorm import Gate, Statistics
+from .engines.recorder import Recorder
+from .engines.section import Section
+from .engines.traced import TracedRecorder
+from .verify import Kind, kind
+
+Engine = Literal["auto", "layerwise", "autograd"]
+BatchNorm = Literal["fixed", "flowing"]
+
+
+@dataclass(frozen=True)
+class Request:
+    model: Callable[..., Tensor]
+    x: Tensor
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    engine: Engine
+    batch_norm: BatchNorm
+    at: str | None
+    to: str | None
+    given: Sequence[Statistics | None] = ()  # batch norm statistics of a batch that x is part of
+
+    @property
+    def kind(self) -> Kind:
+        return kind(self.x, self.args, self.kwargs)
+
+    def recorder(self, gate: Gate | None, reason: str | None = None) -> Recorder:
+        return Recorder(flowing=self.batch_norm == "flowing", gate=gate, reason=reason, given=self.given)
+
+    def traced_recorder(self) -> TracedRecorder:
+        return TracedRecorder(flowing=self.batch_norm == "flowing", given=self.given)
+
+    def section(self) -> Section:
+        return Section(self.model, self.args, self.kwargs, self.at, self.to)
+
+    def part(self, positions: Tensor, given: Sequence[Statistics | None]) -> Request:
+        """The same for some samples; further arguments with a row a sample go along."""
+
+        def taken(value: Any) -> Any:
+            a_row_each = isinstance(value, Tensor) and value.dim() > 0 and len(value) == len(self.x)
+            return value[positions] if a_row_each else value
+
+        args, kwargs = tuple(map(taken, self.args)), {k: taken(v) for k, v in self.kwargs.items()}
+        return replace(self, x=self.x[positions], args=args, kwargs=kwargs, given=given)

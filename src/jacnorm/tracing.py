@@ -1,0 +1,63 @@
+"""What dynamo cannot follow, for steps that are compiled with torch.compile."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from .errors import UnsupportedModelError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def tracing() -> bool:
+    """Whether dynamo is tracing this very line: then no value can be looked at."""
+    return torch.compiler.is_dynamo_compiling()
+
+
+def uncompiled() -> AbstractContextManager[Any]:
+    """What the user has compiled runs eagerly, so that its calls can be seen."""
+    if tracing() or "torch._dynamo" not in sys.modules:  # nothing is compiled without it
+        return nullcontext()
+    return torch.compiler.set_stance("force_eager")
+
+
+def while_tracing(function: Function) -> Function:
+    """Dynamo calls the function itself, with the values that it traces for; the result is a constant to it.
+
+    (What torch.compiler.assume_constant_result does, which would import all of dynamo here and now.)
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+@while_tracing
+def refuse(message: str) -> None:
+    """An error that reaches the user as it is, whether graphs may break or not."""
+    raise UnsupportedModelError(message)
+
+
+def gaussian(seed: Tensor, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Random numbers from a generator of their own."""
+    if tracing():
+        return _opaque_gaussian(seed, shape, dtype, device)
+    return _gaussian(seed, shape, dtype, device)
+
+
+def _gaussian(seed: Tensor, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    generator = torch.Generator(device).manual_seed(int(seed))
+    return torch.randn(shape, generator=generator, dtype=dtype, device=device)
+
+
+# Compiled code knows no generators, but it can call this, so that its numbers are those of an eager step.
+_opaque_gaussian = torch.library.custom_op("jacnorm::gaussian", _gaussian, mutates_args=())
+
+
+@_opaque_gaussian.register_fake
+def _(seed: Tensor, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.empty(shape, dtype=dtype, device=device)

@@ -1,0 +1,282 @@
+"""Training steps under torch.compile give eager numbers; models may be compiled already."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import jacnorm as jn
+from jacnorm.engines.rules import maxpool, one_channel
+
+SAMPLES = 12
+
+
+class Residual(nn.Module):
+    """A bit of everything: batch norm, a skip connection, pooling, dropout, in-place calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(1, 3, 3, padding=1, bias=False), nn.BatchNorm2d(3)
+        self.second, self.last = nn.Conv2d(3, 3, 3, padding=1), nn.Linear(27, 4)
+        self.relu, self.dropout = nn.ReLU(inplace=True), nn.Dropout(0.3, inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.relu(self.norm(self.first(x)))
+        h = F.max_pool2d(h + self.second(h), 2)
+        return self.last(self.dropout(h.flatten(1)))
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(36, 5), nn.ReLU(), nn.Linear(5, 4))
+
+
+def trained(build, penalties, batch_norm="fixed", index=False, batches=(6, 6), **compiler):
+    """The losses of some steps, and all that there is to compare after them."""
+    torch.manual_seed(0)
+    model = build().double()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    data = torch.randn(SAMPLES, 1, 6, 6, dtype=torch.float64), torch.randint(4, (SAMPLES,))
+
+    def loss_of(x, y, samples):
+        J = jn.linearize(model, x, batch_norm=batch_norm)
+        return F.cross_entropy(J.output, y) + sum(penalty(J, index=samples) for penalty in penalties)
+
+    step = torch.compile(loss_of, fullgraph=True, **compiler) if compiler else loss_of
+    losses = []
+    for i, size in enumerate(batches):
+        torch.manual_seed(i)
+        samples = torch.randperm(SAMPLES)[:size]
+        loss = step(data[0][samples], data[1][samples], samples if index else None)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    gradients = {f"gradient of {name}": p.grad for name, p in model.named_parameters()}
+    states = {f"{i} {k}": v for i, p in enumerate(penalties) for k, v in p.state_dict().items()}
+    return {"losses": torch.stack(losses), **gradients, **model.state_dict(), **states}
+
+
+def assert_as_eager(build, make_penalties, backend="aot_eager", tolerance=1e-12, **options):
+    torch._dynamo.reset()
+    eager = trained(build, make_penalties(), **options)
+    compiled = trained(build, make_penalties(), **options, backend=backend)
+    assert eager.keys() == compiled.keys()
+    torch.testing.assert_close(compiled, eager, rtol=tolerance, atol=tolerance)
+
+
+def test_every_penalty_in_one_compiled_step():
+    """Losses, gradients, stored vectors and places in random streams."""
+    assert_as_eager(
+        mlp,
+        lambda: [
+            jn.SpectralPenalty(0.1, iterations=2, h="square"),
+            jn.SpectralPenalty(0.1, start="random"),
+            jn.FrobeniusPenalty(0.1),
+            jn.SpectralBoundPenalty(0.1),
+            jn.AnalyticPenalty(0.1),
+            jn.WeightDecay(0.1),
+        ],
+    )
+
+
+def test_stored_vectors_are_those_of_eager_steps():
+    assert_as_eager(mlp, lambda: [jn.SpectralPenalty(0.1, samples=SAMPLES)], index=True, batches=[6] * 4)
+
+
+@pytest.mark.parametrize(("batch_norm", "batches"), [("fixed", (6,)), ("flowing", (6, 6, 4))])
+def test_a_net_with_batch_norm_and_dropout(batch_norm, batches):
+    """Running statistics are updated once, masks drawn once for output and J. A last batch is smaller."""
+    assert_as_eager(Residual, lambda: [jn.SpectralPenalty(0.5)], batch_norm=batch_norm, batches=batches)
+
+
+def test_the_fast_ways_of_grey_images_compile(monkeypatch):
+    monkeypatch.setattr(one_channel, "WORTHWHILE", 0)
+    monkeypatch.setattr(maxpool, "WORTHWHILE", 0)
+
+    def lenet():
+        return nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), *mlp_of(18))
+
+    def mlp_of(n):
+        return nn.Flatten(), nn.Linear(n, 4)
+
+    assert_as_eager(lenet, lambda: [jn.SpectralPenalty(0.5)], batches=(6,))
+
+
+def test_lazy_penalties():
+    penalties = lambda: [jn.SpectralPenalty(0.1, every=2), jn.FrobeniusPenalty(0.1, fraction=0.5)]
+    assert_as_eager(mlp, penalties, batches=[6] * 4)
+
+
+@pytest.mark.long
+def test_inductor():
+    assert_as_eager(mlp, lambda: [jn.SpectralPenalty(0.5), jn.FrobeniusPenalty(0.5)], backend="inductor")
+
+
+def test_the_compiled_graph_differentiates_nothing():
+    """Without double backward: every product is a plain call, and the one graph holds them all."""
+    torch._dynamo.reset()
+    model, penalty, graphs = mlp(), jn.SpectralPenalty(0.1), []
+
+    def keep(graph, _):
+        graphs.append(graph)
+        return graph
+
+    def loss_of(x):
+        J = jn.linearize(model, x)
+        return J.output.square().mean() + penalty(J)
+
+    torch.compile(loss_of, fullgraph=True, backend=keep)(torch.randn(3, 36)).backward()
+    (graph,) = graphs
+    called = [str(node.target) for node in graph.graph.nodes if node.op.startswith("call")]
+    assert sum("function linear" in name for name in called) == 6  # two layers, three times: x, Jᵀu, J v
+    assert not [name for name in called if "autograd" in name]
+
+
+# ---- What does not compile says so ------------------------------------------------------------------
+
+
+class Through(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function, self.last = function, nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.function(x))
+
+
+CANNOT = {
+    "smooth": (F.gelu, {}, "gelu has no piecewise linear rule. Leave linearize and the penalty out"),
+    "hidden": (lambda x: F.pad(x, (1, -1)), {}, "hides calls .* pad"),
+    "hidden branch": (lambda x: abs(x) + x, {}, "hides calls .* abs"),
+    "sections": (F.relu, {"at": "last"}, "at= and to= do not work inside torch.compile"),
+    "coupled": (lambda x: x - x.mean(0), {}, "The output of one sample depends on the input of another"),
+}
+
+
+@pytest.mark.parametrize("fullgraph", [True, False])
+@pytest.mark.parametrize("name", CANNOT)
+def test_what_cannot_be_compiled_is_refused(name, fullgraph):
+    torch._dynamo.reset()
+    function, options, message = CANNOT[name]
+    model = Through(function)
+
+    def output_of(x):
+        return jn.linearize(model, x, **options).output
+
+    with pytest.raises(RuntimeError, match=message):
+        torch.compile(output_of, fullgraph=fullgraph, backend="eager")(torch.randn(4, 6))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: jn.SpectralPenalty(0.1, budget=1.3), "give every= instead"),
+        (lambda: jn.SpectralPenalty(0.1), r"SpectralPenalty\(samples=len\(dataset\)\)"),
+    ],
+)
+def test_penalties_that_look_at_values_say_what_to_do(make, message):
+    torch._dynamo.reset()
+    with pytest.raises(RuntimeError, match=message):
+        trained(mlp, [make()], index=True, backend="eager")
+
+
+def test_samples_makes_room_at_once():
+    model, penalty = mlp(), jn.SpectralPenalty(0.1, samples=50)
+    penalty(jn.linearize(model, torch.randn(2, 36)), index=torch.tensor([0, 3]))
+    assert penalty.u.shape == (50, 4)
+    with pytest.raises(jn.InputError, match="samples=0"):
+        jn.SpectralPenalty(0.1, samples=0)
+
+
+# ---- Models that are compiled already ---------------------------------------------------------------
+
+
+def never(graph, _):
+    raise AssertionError("linearize should have run this eagerly")
+
+
+def _in_place(model):
+    model.compile(backend=never)
+    return model
+
+
+def _a_part(model):
+    model.second = torch.compile(model.second, backend=never)
+    return model
+
+
+def _a_function_inside(model):
+    model.relu.forward = torch.compile(torch.relu, backend=never)
+    return model
+
+
+COMPILED = {
+    "module": lambda model: torch.compile(model, backend=never),
+    "in place": _in_place,
+    "a part": _a_part,
+    "function": lambda model: torch.compile(lambda x: model(x), backend=never),
+    "a function inside": _a_function_inside,
+}
+
+
+def _gradients(model, parameters):
+    for seed in (1, 2):  # the first run verifies, the second only records
+        torch.manual_seed(seed)
+        J = jn.linearize(model, torch.randn(6, 1, 6, 6), batch_norm="flowing")
+        loss = J.output.square().mean() + jn.SpectralPenalty(0.1)(J)
+    assert J.engine == "layerwise"
+    return loss.detach(), torch.autograd.grad(loss, list(parameters))
+
+
+@pytest.mark.parametrize("kind", COMPILED)
+def test_a_compiled_model_is_as_good_as_any(kind):
+    found = []
+    for wrap in (lambda model: model, COMPILED[kind]):
+        torch.manual_seed(0)
+        model = Residual()
+        found.append((_gradients(wrap(model), model.parameters()), dict(model.named_buffers())))
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
+
+
+def test_names_of_layers_are_those_of_the_model_that_was_compiled():
+    J = jn.linearize(torch.compile(mlp(), backend=never), torch.randn(2, 36), at="1", to="3")
+    assert J.input_shape == (2, 5)
+
+
+def test_the_doctor_tells():
+    x, told = torch.randn(6, 36), "compile the function that calls linearize and the penalty"
+    assert told not in " ".join(str(jn.doctor(mlp(), x)).split())
+    assert told in " ".join(str(jn.doctor(torch.compile(mlp(), backend="eager"), x)).split())
+
+
+@pytest.mark.parametrize(
+    "script", [torch.jit.script, lambda model: torch.jit.trace(model, torch.ones(2, 36))]
+)
+def test_scripted_models_go_by_autograd(script):
+    model, x = mlp(), torch.randn(3, 36)
+    J, expected = jn.linearize(script(model), x), jn.linearize(model, x)
+    assert J.engine == "autograd"
+    assert "does torch.jit hide them" in str(J.reason)
+    torch.testing.assert_close(J.dense(), expected.dense())
+    found = [torch.autograd.grad(jn.FrobeniusPenalty()(L), model[1].weight)[0] for L in (J, expected)]
+    torch.testing.assert_close(*found)
+
+
+def test_tracing_leaves_no_trace_of_its_own_runs():
+    """What comes before linearize in the compiled function runs once, if the model is known already."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    body, head = nn.BatchNorm1d(5), nn.Linear(5, 3)
+    x = torch.randn(4, 5)
+    jn.linearize(head, x)
+    torch.compile(lambda x: jn.linearize(head, body(x)).output, fullgraph=True, backend="eager")(x)
+    assert body.num_batches_tracked == 1
+    torch.testing.assert_close(body.running_mean, 0.1 * x.mean(0))
+
+
+def test_importing_jacnorm_does_not_import_the_compiler():
+    code = "import sys, jacnorm; sys.exit('torch._dynamo' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
