@@ -13,12 +13,12 @@ import jacnorm as jn
 DOCS = Path(__file__).parent.parent / "docs"
 
 
-@pytest.mark.parametrize("page", ["index", "measuring", "penalties"])
+@pytest.mark.parametrize("page", ["index", "measuring", "models", "penalties"])
 def test_the_code_of_a_page_runs(page):
     blocks = re.findall(
         r"^```python\n(.*?)^```$", (DOCS / f"{page}.md").read_text(), re.MULTILINE | re.DOTALL
     )
-    assert len(blocks) >= 2
+    assert blocks
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
     x, y = torch.randn(4, 1, 8, 8), torch.randint(10, (4,))
     names = {"torch": torch, "F": F, "jn": jn, "model": model, "x": x, "y": y, "J": jn.linearize(model, x)}
