@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo test test-long check lint types arrows format clean
+.PHONY: demo test test-long check lint types arrows format docs gallery wheel clean
 
 demo: .venv/lab
 	$(BIN)/jacnorm demo
@@ -14,7 +14,7 @@ test: .venv/installed
 test-long: .venv/installed
 	$(BIN)/pytest -n 2 --dist loadgroup
 
-check: lint types arrows test
+check: lint types arrows docs test
 
 lint: .venv/installed
 	$(BIN)/ruff check .
@@ -29,6 +29,19 @@ arrows: .venv/installed
 format: .venv/installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# Into site/. --strict makes warnings errors, unless --quiet hides them from it. The variable silences an advertisement.
+docs: .venv/installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# Draws the pictures of docs/gallery/ again.
+gallery: .venv/installed
+	for picture in docs/gallery/*.png; do \
+		$(BIN)/python examples/$$(basename $$picture .png).py $$picture || exit 1; done
+
+# Builds the wheel, installs it alone in a fresh environment and tries it there.
+wheel: .venv/installed
+	$(BIN)/pytest tests/test_wheel.py
 
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -47,4 +60,4 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 	touch $@
 
 clean:
-	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist site src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

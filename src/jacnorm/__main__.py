@@ -2,8 +2,13 @@
 
 import sys
 
+from . import __version__
+
 
 def main() -> int:
+    if sys.argv[1:] == ["--version"]:  # also where the command line's own packages are missing
+        print(f"jacnorm {__version__}")
+        return 0
     try:
         from .lab.cli import main as run
     except ModuleNotFoundError as error:

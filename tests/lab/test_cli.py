@@ -195,6 +195,7 @@ def test_a_pickle_is_not_executed(tmp_path):
         (["train", "--net", "lenet"], "12×12 or more"),
         (["train", "--net", "own_net:not_a_net"], "returned int, not an nn.Module"),
         (["train", "--config", "none.toml"], "none.toml: there is no such file"),
+        (["sweep", "experiments/none.toml"], "experiments are in a checkout of jacnorm"),
         (["train", "--device", "cuda"], "--device cuda: not to be had here"),
         (["train", "--threads", "0"], "--threads 0"),
         (["evaluate", "nowhere"], "nowhere is not the folder of a run: it has no config.json"),

@@ -61,6 +61,10 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    if not args.experiment.exists():
+        raise UsageError(
+            f"{args.experiment}: there is no such file; the paper's experiments are in a checkout of jacnorm"
+        )
     experiment = read_experiment(args.experiment)
     store = Store(args.results / experiment.name, args.runs)
     if args.status:

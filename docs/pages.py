@@ -1,0 +1,56 @@
+"""What of the site is made from other sources when it is built."""
+
+import os
+import re
+from argparse import ArgumentParser
+from pathlib import Path
+from textwrap import indent
+
+from mkdocs.structure.files import File
+
+MADE_ELSEWHERE = ("benchmarks/index.md", "reproduction.md")  # by commands; not there before they have run
+SCRIPT = re.compile(r"^\[([\w/]+\.(py|toml))\]\((?:\.\./)+\1\)$", re.MULTILINE)
+
+
+def on_config(config):
+    for section in config.nav:
+        for title, pages in section.items():
+            if isinstance(pages, list):
+                section[title] = [page for page in pages if _is_there(page, Path(config.docs_dir))]
+
+
+def on_files(files, config):
+    files.append(File.generated(config, "changelog.md", content=Path("CHANGELOG.md").read_text("utf-8")))
+    files.append(File.generated(config, "commands.md", content=commands()))
+
+
+def on_page_markdown(markdown, **kwargs):
+    """A link to a script, on a line of its own, becomes the script itself."""
+    return SCRIPT.sub(lambda match: _shown(match[1], match[2]), markdown)
+
+
+def _shown(path, language):
+    code = f"```{language}\n{Path(path).read_text('utf-8')}```"
+    return f'??? example "{path}"\n\n{indent(code, "    ")}\n'
+
+
+def _is_there(page, folder):
+    (path,) = page.values()
+    return path not in MADE_ELSEWHERE or (folder / path).exists()
+
+
+def commands():
+    """What `jacnorm --help` and each command's say."""
+    from jacnorm.lab.cli import make_parser
+
+    os.environ["COLUMNS"] = "88"  # argparse looks there
+    parser = make_parser()
+    (subparsers,) = parser._subparsers._group_actions
+    parts = ["# Command line", _help(parser)]
+    for name, command in subparsers.choices.items():
+        parts += [f"## jacnorm {name}", _help(command)]
+    return "\n\n".join(parts)
+
+
+def _help(parser: ArgumentParser):
+    return f"```text\n{parser.format_help().strip()}\n```"

@@ -1,0 +1,31 @@
+"""What the pages show is true: their code runs, and the reference names all there is."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import jacnorm as jn
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+@pytest.mark.parametrize("page", ["index", "measuring", "models", "penalties"])
+def test_the_code_of_a_page_runs(page):
+    blocks = re.findall(
+        r"^```python\n(.*?)^```$", (DOCS / f"{page}.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    assert blocks
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+    x, y = torch.randn(4, 1, 8, 8), torch.randint(10, (4,))
+    names = {"torch": torch, "F": F, "jn": jn, "model": model, "x": x, "y": y, "J": jn.linearize(model, x)}
+    for block in blocks:
+        exec(block, names)  # a page goes on where its last block has stopped
+
+
+def test_the_reference_has_every_public_name():
+    shown = re.findall(r"^::: jacnorm\.(\w+)$", (DOCS / "reference.md").read_text(), re.MULTILINE)
+    assert sorted(shown) == sorted(set(jn.__all__) - {"__version__"})
