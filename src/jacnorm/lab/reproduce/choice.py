@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ..config import RunConfig
+from ..results import validation_loss
 from ..sweep.experiment import Experiment
 from .stored import Result
 
@@ -67,8 +67,3 @@ def _losses(experiment: Experiment, runs: list[RunConfig], results: dict[str, Re
         first = min(runs, key=lambda run: run.seed)
         runs = [replace(first, epochs=experiment.screening_epochs)]
     return [validation_loss(results[run.id]) for run in runs if run.id in results]
-
-
-def validation_loss(result: Result) -> float:
-    loss = float(result["history"]["validation_loss"][-1])
-    return math.inf if math.isnan(loss) else loss

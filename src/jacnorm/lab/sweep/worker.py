@@ -54,12 +54,9 @@ def carry_out(task: dict[str, Any]) -> int:
         if store.is_done(config):
             return 0
         data = load(config.data, task["data_root"])
-        folder = store.run_folder(config)
-        for half_written in folder.glob(".*"):  # by one that was killed; nobody else writes here now
-            half_written.unlink()
-        result = train(
-            config, data, folder, device=task["device"], resume=True, progress=Progress(stream=sys.stderr)
-        )
+        store.tidy(config)
+        folder, progress = store.run_folder(config), Progress(stream=sys.stderr)
+        result = train(config, data, folder, device=task["device"], resume=True, progress=progress)
         store.publish(config, result)
     return 0
 
