@@ -92,7 +92,7 @@ def test_claims_and_order(experiment, complete):
     claim, order = table1(experiment, complete).verdicts
     # 2.4, 2.1, 1.8: mean 2.1, s.e. 0.3/√3, t = 12.12; ± 4.3027 s.e.; p = 1 − t/√(2 + t²)
     assert (claim.outcome, claim.evidence) == ("holds", "+2.10 [+1.35, +2.85], p = 0.007, n = 3")
-    assert order.text == "The order of the methods: none < l2 < spectral"
+    assert order.text == "Accuracy tends to rise in the paper's order, none < l2 < spectral"
     assert (order.outcome, order.evidence) == (
         "holds",
         "Page's L = 42, p = 0.005, n = 3; by the means the same",
