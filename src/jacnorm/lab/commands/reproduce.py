@@ -10,7 +10,7 @@ from typing import Any
 
 from ..config import choices
 from ..errors import UsageError
-from ..reproduce.catalog import ITEMS, QUICK, Item, find_items
+from ..reproduce.catalog import ITEMS, QUICK, QUICK_FOLDER, Item, find_items
 from ..reproduce.figures import measure
 from ..reproduce.subject import Bench
 from ..reproduce.table1 import read_table1
@@ -20,8 +20,6 @@ from ..sweep.run import forget_failures, known_runs
 from ..sweep.store import Store
 from .common import add_command, choose_device
 from .sweep import check_failed, train_all
-
-QUICK_FOLDER = Path("runs/quick")
 
 
 def add(commands: Any) -> None:

@@ -12,6 +12,7 @@ from .plan import FigurePlan, read_figure
 
 ITEMS = ("table1", "figure3", "figure4", "figure5")
 QUICK = "digits"  # the data of a quick look: the whole chain, and no reproduction
+QUICK_FOLDER = Path("runs/quick")  # where it goes
 ORDER = ("kmnist", "fashion-mnist", "cifar10")  # from quick to slow
 
 
