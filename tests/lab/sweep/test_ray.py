@@ -126,6 +126,8 @@ def test_a_result_may_come_late_but_not_never(tmp_path, cluster, monkeypatch):
         store.results.mkdir(parents=True)
         store.publish(RUNS[0], {"id": "", "config": {}, "test": {}, "history": [{"validation_loss": 1.0}]})
         assert worker.poll().reason is None
+        failed = RayWorker(RUNS[0], store, ray.put(1))  # and its log is not to be seen yet either
+        assert failed.poll().reason == "ended with code 1"
 
 
 def test_room_is_made_of_whole_machines(tmp_path, monkeypatch, capsys):

@@ -77,7 +77,8 @@ def ending(code: int, log: Path) -> Ending:
     """What a worker's code means to those who wait for it."""
     if code in (0, LOCKED_ELSEWHERE):
         return Ending()
-    lines = log.read_text().strip().splitlines()
+    # A file server may show it late.
+    lines = log.read_text().strip().splitlines() if log.exists() else []
     return Ending(lines[-1] if lines else f"ended with code {code}")
 
 
