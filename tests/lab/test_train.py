@@ -133,6 +133,14 @@ def test_resuming_with_other_settings_is_refused(digits, tmp_path):
         train(RunConfig(epochs=2, weight=0.5), digits, tmp_path, resume=True)
 
 
+def test_settings_that_a_method_does_not_look_at_may_change(digits, tmp_path):
+    """They do not count for a run's id either: another grid must be able to go on with the same run."""
+    before, now = (RunConfig(method="none", weight=w, warm_start=w < 0.05, epochs=1) for w in (0.01, 0.1))
+    assert before.id == now.id
+    train(before, digits, tmp_path)
+    assert train(now, digits, tmp_path, resume=True)["config"]["weight"] == 0.1
+
+
 def test_divergence_says_where_and_keeps_the_checkpoint(digits, tmp_path):
     broken = Split(digits.train.images.clone(), digits.train.labels)
     data = DataSet("digits", broken, digits.test, digits.mean, digits.std, digits.classes)

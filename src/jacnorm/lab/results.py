@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,12 @@ def read_result(path: Path, needs: tuple[str, ...] = ("id", "config")) -> dict[s
     if missing := [name for name in needs if name not in content]:
         raise CutShortError(f"{path}: has no {missing[0]!r}, so it is not whole")
     return content
+
+
+def validation_loss(result: dict[str, Any]) -> float:
+    """At the end: what the paper chooses settings by. One that is not a number is the worst there is."""
+    loss = float(result["history"]["validation_loss"][-1])
+    return math.inf if math.isnan(loss) else loss
 
 
 def write_record(path: Path, content: dict[str, Any]) -> None:

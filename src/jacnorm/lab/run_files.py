@@ -59,8 +59,9 @@ class RunFiles:
         checkpoint.write_json(self.result, result)
 
     def _check_settings(self, config: RunConfig) -> None:
-        before = asdict(read_config(self.folder))
-        if changed := [f"{k} was {before[k]!r}" for k, v in asdict(config).items() if before[k] != v]:
+        """Those that the method looks at; others make no other run."""
+        before, now = read_config(self.folder).relevant(), config.relevant()
+        if changed := [f"{k} was {before[k]!r}" for k in now if k in before and before[k] != now[k]]:
             raise UsageError(f"{self.folder} is a run with other settings: {', '.join(changed)}")
 
     def load(self, run: Run) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
@@ -10,8 +11,9 @@ import pytest
 from made_results import publish
 
 from jacnorm.lab.cli import main
-from jacnorm.lab.report.content import collect
+from jacnorm.lab.report.content import _commands, collect
 from jacnorm.lab.report.page import to_html
+from jacnorm.lab.reproduce.catalog import find_items
 from jacnorm.lab.sweep.experiment import read_experiment
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
@@ -91,8 +93,43 @@ def test_it_tells_protocol_stages_and_what_is_not_there(text):
     assert "Table 1, CIFAR10" in banner
     assert "Figure 4, FashionMNIST" in banner
     assert "digits" not in banner
-    assert "jacnorm reproduce all --data kmnist\njacnorm report" in text
     assert "torch 2.13.0" in text
+
+
+def test_how_to_rerun_names_the_folder_of_these_results(results, text):
+    where = f"--results {results}"
+    assert f"jacnorm reproduce all --data kmnist {where}\njacnorm report {where}" in text
+    items = [(item, None) for item in find_items(EXPERIMENTS, "all", "digits")]
+    assert _commands(items, Path("results")) == ("jacnorm reproduce all --data digits", "jacnorm report")
+    quick = Path("runs/quick/results")
+    assert _commands(items, quick) == ("jacnorm reproduce all --quick", f"jacnorm report --results {quick}")
+
+
+def test_how_much_screening_saves_is_counted(text):
+    """84 settings of 10 epochs and 6 methods with 5 seeds of 50, of 84 settings with 5 seeds of 50 epochs."""
+    assert round(100 * (84 * 10 + 6 * 5 * 50) / (84 * 5 * 50)) == 11
+    assert "11 % of the work" in text
+
+
+def test_only_what_the_paper_says_is_counted_as_its_claims(results, tmp_path, monkeypatch):
+    """Not our own questions, nor what digits tell: five of table 1, nine, one and three of figures 3 to 5."""
+    shutil.copytree(results, tmp_path / "results")
+    digits = read_experiment(EXPERIMENTS / "table1-digits.toml")
+    publish(tmp_path / "results" / digits.name, digits.screening_runs()[0], 90.0)
+    monkeypatch.setattr("jacnorm.lab.report.content.drawings", lambda section: ())  # they take seconds
+    content = collect(EXPERIMENTS, tmp_path / "results")
+    assert digits.title in [part.section.title for part in content.parts]
+    assert sum(number for number, _ in content.outcomes) == 5 + 9 + 1 + 3
+
+
+def test_a_quick_look_counts_no_claims(tmp_path):
+    experiment = read_experiment(EXPERIMENTS / "table1-digits.toml")
+    for config in experiment.screening_runs():
+        publish(tmp_path / experiment.name, config, 90.0)
+    content = collect(EXPERIMENTS, tmp_path)
+    assert content.quick
+    assert content.outcomes == ()
+    assert "Of the paper's claims" not in to_html(content)
 
 
 def test_it_is_the_same_each_time(results, text):

@@ -60,6 +60,12 @@ def test_bad_files(tmp_path, text, message):
         read_figure(file)
 
 
+def test_a_bad_claim_is_told_before_anything_is_trained(tmp_path):
+    (tmp_path / "table1-x.toml").write_text('[[claims]]\ntext = "x"\nmor = "a"\nless = "b"')
+    with pytest.raises(ConfigError, match=r"table1-x.*a claim has no 'mor'"):
+        find_items(tmp_path, "table1", "x")
+
+
 def test_data_that_no_file_is_for():
     with pytest.raises(UsageError, match="on cifar10; there are: kmnist, fashion-mnist, digits"):
         find_items(OURS, "figure3", "cifar10")

@@ -13,8 +13,9 @@ FILES = {
     "table1-digits": """
 title = "Table 1, digits"
 [base]
-epochs = 3
-learning_rate = 0.05
+epochs = 2
+batch_size = 64
+learning_rate = 0.1
 [grid]
 method = ["none", "spectral-bound", "spectral"]
 warm_start = [false, true]

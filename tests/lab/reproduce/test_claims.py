@@ -80,6 +80,14 @@ def test_alike(shift, outcome):
     assert verdict(some, **methods).outcome == HOLDS
 
 
+def test_a_pair_that_is_clearly_apart_counts_though_another_may_be_further():
+    """a and c differ most, with a wide interval; a and b differ by 2 for certain."""
+    methods = {"a": seeds(0.0, 0.1, 0.0), "b": seeds(2.0, 2.1, 2.01), "c": seeds(-4.0, 9.0, 3.0)}
+    found = verdict(Claim("alike", within=1.0), **methods)
+    assert found.outcome == FAILS
+    assert "a − b = −2.00" in found.evidence
+
+
 def test_times():
     methods = {"a": seeds(10.0, 20.0, 40.0), "b": seeds(1.0, 2.2, 3.7)}  # about ten times
     assert verdict(Claim("t", more="a", less="b", factor=(5, 20)), **methods).outcome == HOLDS

@@ -10,6 +10,8 @@ from jacnorm.lab.cli import main
 from jacnorm.lab.reproduce.choice import choose
 from jacnorm.lab.reproduce.table1 import read_table1, table1
 from jacnorm.lab.sweep.experiment import read_experiment
+from jacnorm.lab.sweep.local import LocalEngine
+from jacnorm.lab.sweep.store import MAX_ATTEMPTS, Store
 
 EXPERIMENT = """
 title = "Table 1, hand-made"
@@ -92,7 +94,7 @@ def test_claims_and_order(experiment, complete):
     claim, order = table1(experiment, complete).verdicts
     # 2.4, 2.1, 1.8: mean 2.1, s.e. 0.3/√3, t = 12.12; ± 4.3027 s.e.; p = 1 − t/√(2 + t²)
     assert (claim.outcome, claim.evidence) == ("holds", "+2.10 [+1.35, +2.85], p = 0.007, n = 3")
-    assert order.text == "The order of the methods: none < l2 < spectral"
+    assert order.text == "Accuracy tends to rise in the paper's order, none < l2 < spectral"
     assert (order.outcome, order.evidence) == (
         "holds",
         "Page's L = 42, p = 0.005, n = 3; by the means the same",
@@ -220,6 +222,32 @@ def test_a_diverged_setting_is_never_chosen(experiment, results):
             publish(results / experiment.name, config, 10.0, float("nan") if config.weight == 0.001 else 0.4)
     (choice,) = choose(experiment, read_table1(experiment, results)[0].results)
     assert choice.setting.weight == 0.01
+
+
+def test_failed_runs_are_tried_again_when_asked(experiment, complete, tmp_path, monkeypatch, capsys):
+    (lost,) = (run for run in experiment.runs if run.label == "l2" and run.seed == 1 and is_chosen(run))
+    store = Store(complete / experiment.name, tmp_path / "runs")
+    store.result_file(lost).unlink()
+    for _ in range(MAX_ATTEMPTS):
+        store.add_failure(lost, "no luck")
+
+    class Publishes(LocalEngine):
+        def run_all(self, configs, watch):
+            for config in configs:
+                if not self.store.has_failed(config):
+                    publish(self.store.results, config, 95.6)
+
+    monkeypatch.setattr("jacnorm.lab.commands.reproduce.LocalEngine", Publishes)
+    monkeypatch.setattr("jacnorm.lab.commands.sweep.load", lambda name, root: None)
+    command = ["reproduce", "table1", f"--results={complete}", f"--runs={store.runs}"]
+    command += [f"--experiments={tmp_path / 'experiments'}"]
+    assert main(command) == 1
+    told = capsys.readouterr()
+    assert f"failed  {lost.id}  no luck" in told.err
+    assert "1 runs failed; mend the cause, then go on with --retry" in told.err
+    assert "1 of 3 seeds of l2" in told.out
+    assert main([*command, "--retry"]) == 0
+    assert "missing" not in capsys.readouterr().out
 
 
 def test_the_command_prints_it_and_runs_nothing(experiment, complete, tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""What the tests of sweeps share: folders, results without their timing, the command in a process."""
+"""What the tests of sweeps share: small runs, results without their timing, the command in a process."""
 
 import json
 import os
@@ -6,13 +6,29 @@ import subprocess
 import sys
 import time
 
+from jacnorm.lab.config import RunConfig
 from jacnorm.lab.sweep.store import Store
 
+EPOCHS = 20  # of a tenth of a second or less: long enough to be killed in
 TIMING = {"seconds", "images_per_second"}
+
+
+def runs_of(epochs=EPOCHS, seeds=(0, 1, 2)):
+    return tuple(RunConfig(seed=seed, epochs=epochs, batch_size=256) for seed in seeds)
+
+
+def experiment(runs):
+    """The text of a file that asks for these."""
+    base = f"{{epochs = {runs[0].epochs}, batch_size = {runs[0].batch_size}}}"
+    return f'title = "Small"\nbase = {base}\ngrid = {{seed = {[run.seed for run in runs]}}}'
 
 
 def store_in(folder):
     return Store(folder / "results" / "small", folder / "runs")
+
+
+def log_of(store, run):
+    return store.log_file(run).read_text() if store.log_file(run).exists() else ""
 
 
 def found(folder):
@@ -25,8 +41,8 @@ def found(folder):
     return results
 
 
-def command(folder, experiment, *options):
-    (folder / "small.toml").write_text(experiment)
+def command(folder, runs, *options):
+    (folder / "small.toml").write_text(experiment(runs))
     return subprocess.Popen(
         [sys.executable, "-m", "jacnorm", "sweep", "small.toml", *options],
         cwd=folder,
@@ -44,3 +60,8 @@ def wait_for_progress(store, runs):
     while sum(store.epoch(run) for run in runs) <= before:
         assert time.monotonic() < until
         time.sleep(0.02)
+
+
+def is_under_way(store, run):
+    """With half of it to come, so that what is done to it now is done in time."""
+    return 1 <= store.epoch(run) < EPOCHS // 2 and store.is_running(run)

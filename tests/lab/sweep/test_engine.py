@@ -104,6 +104,20 @@ def test_failures_are_counted_with_their_reasons(tmp_path):
     assert seeds(engine.started).count(0) == seeds(engine.started).count(1) == MAX_ATTEMPTS
 
 
+def test_a_run_that_another_sweep_gives_up_is_not_tried_again(tmp_path):
+    engine = engine_in(tmp_path, slots=0)  # nothing starts here while the other one is at it
+
+    def watch(running):
+        if engine.store.has_failed(RUNS[2]):
+            engine.slots = 2
+        else:
+            engine.store.add_failure(RUNS[2], "no luck there")
+
+    engine.run_all(RUNS, watch)
+    assert seeds(engine.started) == [0, 1]
+    assert len(engine.store.failures(RUNS[2])) == MAX_ATTEMPTS
+
+
 @pytest.mark.parametrize("where", ["watch", "poll"])
 def test_what_runs_is_stopped_when_the_sweep_is(where, tmp_path):
     engine = engine_in(tmp_path, script={0: [None], 1: [None if where == "watch" else KeyboardInterrupt()]})

@@ -89,6 +89,12 @@ def test_a_method_whose_runs_all_failed_is_left_out(tmp_path):
         ("[base]\nmethod = 'l3'", "method = 'l3'"),
         ("[screening]\nrounds = 3", "takes epochs alone"),
         ("[screening]", "takes epochs alone"),
+        ("[screening]\nepochs = 'ten'", "epochs = 'ten': .* a whole number"),
+        ("[screening]\nepochs = 0", "epochs = 0: .* from 1 to 49"),
+        ("[screening]\nepochs = 50", "epochs = 50: .* from 1 to 49, less than the 50 of"),
+        ("[paper]\nspectral = 96.6", "spectral = 96.6: a mean and a standard deviation"),
+        ("[paper]\nspectral = [96.6, 'little']", "a mean and a standard deviation"),
+        ("[paper]\nspectral-bond = [96.6, 0.1]", "did you mean 'spectral-bound'"),
         ("[grid]\nepochs = [1, 2]\n[screening]\nepochs = 1", r"epochs belongs in \[base\]"),
     ],
 )

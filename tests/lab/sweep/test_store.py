@@ -54,6 +54,20 @@ def test_a_file_of_a_newer_version_is_neither_read_nor_replaced(store):
         store.result(CONFIG)
 
 
+def test_what_a_killed_process_left_half_written_is_tidied_up(store):
+    """In runs/, and in results/, which people keep in git; what others may be writing just now stays."""
+    publish(store.results, CONFIG, 90.0)
+    folder, other = store.run_folder(CONFIG), RunConfig(seed=1)
+    mine = [store.results / f".{CONFIG.id}.json.x1y2", folder / ".checkpoint.safetensors.x1y2"]
+    theirs = [store.results / f".{other.id}.json.x1y2", folder / ".failures.json.x1y2"]
+    folder.mkdir(parents=True)
+    for file in mine + theirs:
+        file.touch()
+    store.tidy(CONFIG)
+    assert [file.exists() for file in mine] == [False, False]
+    assert all(file.exists() for file in [*theirs, store.result_file(CONFIG)])
+
+
 def test_a_loss_that_is_no_number_is_the_worst(store):
     publish(store.results, CONFIG, 10.0, loss=float("nan"))
     assert store.validation_loss(CONFIG) == float("inf")

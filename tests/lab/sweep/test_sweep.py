@@ -1,133 +1,98 @@
 """Real processes, really killed: nothing is lost, nothing is done twice."""
 
 import random
+import re
 import signal
 import time
 
 import pytest
-from small_sweep import command as start_command
-from small_sweep import found, store_in, wait_for_progress
+from small_sweep import EPOCHS, command, found, is_under_way, log_of, runs_of, store_in, wait_for_progress
 
+from jacnorm.lab.cli import main
 from jacnorm.lab.config import RunConfig
 from jacnorm.lab.sweep.local import LocalEngine
 from jacnorm.lab.sweep.status import LiveView, status
 from jacnorm.lab.sweep.store import MAX_ATTEMPTS
 
-EPOCHS = 25  # long enough to be killed in
-RUNS = tuple(RunConfig(method=m, seed=s, epochs=EPOCHS) for m in ("none", "spectral") for s in (0, 1))
-EXPERIMENT = f"""
-title = "Small"
-[base]
-epochs = {EPOCHS}
-[grid]
-method = ["none", "spectral"]
-seed = [0, 1]
-"""
+RUNS = runs_of()
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("undisturbed")
-    LocalEngine(store_in(folder), workers=2).run_all(RUNS, lambda running: None)
-    assert set(found(folder)) == {run.id for run in RUNS}
-    return found(folder)
+class Remembers(LocalEngine):
+    """The workers it started."""
+
+    def _start(self, config):
+        self.started = [*getattr(self, "started", ()), super()._start(config)]
+        return self.started[-1]
 
 
-def command(folder, *more):
-    return start_command(folder, EXPERIMENT, "--workers", "2", *more)
-
-
-def test_a_worker_that_is_killed_costs_its_last_epoch_and_not_the_sweep(tmp_path, undisturbed):
+def test_a_killed_worker_costs_an_epoch_and_a_hopeless_run_is_given_up(tmp_path, undisturbed):
     store, killed = store_in(tmp_path), []
-    engine = LocalEngine(store, workers=2)
-    started = engine._start
+    good, bad = RUNS[0], RunConfig(learning_rate=1e6, epochs=2)
+    for _ in range(MAX_ATTEMPTS - 1):
+        store.add_failure(bad, "before")
+    engine = Remembers(store, workers=2)
 
-    def kill_one_once(running):
-        for worker in workers:
-            if not killed and store.epoch(worker.config) >= 2 and worker.process.poll() is None:
-                worker.process.send_signal(signal.SIGKILL)
-                killed.append(worker.config)
+    with LiveView(store, (good, bad), "test") as view:
 
-    workers = []
+        def watch(running):
+            view.watch(running)
+            for worker in engine.started:
+                if not killed and worker.config == good and is_under_way(store, good):
+                    worker.process.send_signal(signal.SIGKILL)
+                    killed.append(good)
 
-    def remember(config):
-        workers.append(started(config))
-        return workers[-1]
-
-    engine._start = remember
-    engine.run_all(RUNS, kill_one_once)
-    assert len(killed) == 1
-    assert store.failures(killed[0]) == ["killed by SIGKILL (out of memory?)"]
-    assert found(tmp_path) == undisturbed
-    log = (store.run_folder(killed[0]) / "log.txt").read_text()
-    assert "Going on after epoch" in log
-
-
-def test_a_run_that_fails_is_tried_twice_more_and_then_listed(tmp_path):
-    store = store_in(tmp_path)
-    bad, good = RunConfig(learning_rate=1e6, epochs=2), RunConfig(epochs=1)
-    with LiveView(store, (bad, good), "test") as view:
-        LocalEngine(store, workers=2).run_all((bad, good), view.watch)
+        engine.run_all((good, bad), watch)
+    assert killed
+    assert store.failures(good) == ["killed by SIGKILL (out of memory?)"]
+    assert "Going on after epoch" in log_of(store, good)
+    assert found(tmp_path) == {good.id: undisturbed()[good.id]}
     assert len(store.failures(bad)) == MAX_ATTEMPTS
-    seen = status(store, (bad, good))
+    seen = status(store, (good, bad))
     assert seen.done == (good,)
     ((config, reason),) = seen.failed
     assert config == bad
     assert "smaller learning rate" in reason
-    assert "1 of 2 runs done, 0 running, 0 waiting, 1 failed" in str(seen)
+    assert [worker.config for worker in engine.started].count(bad) == 1
 
 
-@pytest.mark.parametrize("wanted", [4, pytest.param(20, marks=pytest.mark.long)])
-def test_kills_of_the_whole_sweep_end_in_the_same_results(wanted, tmp_path, undisturbed):
-    dice, store, kills = random.Random(0), store_in(tmp_path), 0
-    while kills < wanted and not all(store.is_done(run) for run in RUNS):
-        process = command(tmp_path)
-        wait_for_progress(store, RUNS)
-        time.sleep(dice.uniform(0, 0.3))
+@pytest.mark.parametrize(
+    ("wanted", "epochs"), [(3, EPOCHS), pytest.param(20, 10 * EPOCHS, marks=pytest.mark.long)]
+)
+def test_kills_of_the_whole_sweep_end_in_the_same_results(
+    wanted, epochs, tmp_path, undisturbed, monkeypatch, capsys
+):
+    """And two sweeps on one folder share what is left."""
+    dice, store, runs = random.Random(0), store_in(tmp_path), runs_of(epochs)
+    for _ in range(wanted):
+        process = command(tmp_path, runs, "--workers", "2")
+        wait_for_progress(store, runs)
+        time.sleep(dice.uniform(0, 0.2))
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        kills += 1
-    assert kills == wanted
-    last = command(tmp_path)
-    _, error = last.communicate(timeout=120)
-    assert last.returncode == 0, error
-    assert found(tmp_path) == undisturbed
-    logs = []
-    for run in RUNS:
-        folder = tmp_path / "runs" / run.id
-        assert not list(folder.glob(".*")), "a half-written file is left"
-        assert not (folder / "failures.json").exists()
-        logs.append((folder / "log.txt").read_text())
-    assert any("Going on after epoch" in log for log in logs), "no kill hit a run in training"
-
-
-def test_two_sweeps_on_one_folder_share_the_work(tmp_path, undisturbed):
-    pair = [command(tmp_path), command(tmp_path)]
+    assert not all(store.is_done(run) for run in runs), "too late for the last kill"
+    pair = [command(tmp_path, runs, "--workers", "1") for _ in range(2)]
     for process in pair:
-        _, error = process.communicate(timeout=180)
+        _, error = process.communicate(timeout=300)
         assert process.returncode == 0, error
-    assert found(tmp_path) == undisturbed
-    for run in RUNS:  # each epoch was trained once
-        log = (tmp_path / "runs" / run.id / "log.txt").read_text()
-        assert log.count(f"epoch {EPOCHS:>3}/{EPOCHS}") == 1
+    assert found(tmp_path) == undisturbed(epochs)
+    assert any("Going on after epoch" in log_of(store, run) for run in runs), "no kill hit a run in training"
+    assert list(store.results.glob(".*")) == [], "a half-written file is left"
+    for run in runs:
+        assert list(store.run_folder(run).glob(".*")) == [], "a half-written file is left"
+        assert store.failures(run) == []
+        told = re.findall(rf"^epoch +(\d+)/{epochs} ", log_of(store, run), flags=re.MULTILINE)
+        assert len(set(told)) == len(told) >= epochs - wanted, "an epoch was kept and trained again"
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", "small.toml", "--status"]) == 0
+    assert capsys.readouterr().out == "3 of 3 runs done, 0 running, 0 waiting, 0 failed\n"
 
 
-def test_status_from_a_second_terminal(tmp_path):
-    first = command(tmp_path)
-    store = store_in(tmp_path)
+def test_status_from_a_second_terminal_and_ctrl_c(tmp_path, monkeypatch, capsys):
+    process, store = command(tmp_path, RUNS, "--workers", "2"), store_in(tmp_path)
     wait_for_progress(store, RUNS)
-    shown, _ = command(tmp_path, "--status").communicate(timeout=60)
-    assert "  running  " in shown
-    assert first.wait(120) == 0
-    first.communicate()
-    shown, _ = command(tmp_path, "--status").communicate(timeout=60)
-    assert shown.strip() == "4 of 4 runs done, 0 running, 0 waiting, 0 failed"
-
-
-def test_ctrl_c_stops_the_workers_too(tmp_path):
-    process = command(tmp_path)
-    store = store_in(tmp_path)
-    wait_for_progress(store, RUNS)
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", "small.toml", "--status"]) == 0
+    assert "  running  " in capsys.readouterr().out
     process.send_signal(signal.SIGINT)
     out, error = process.communicate(timeout=60)
     assert process.returncode == 130

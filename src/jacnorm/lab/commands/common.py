@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from ..errors import UsageError
-from ..tables import table as table
 
 
 def add_command(commands: Any, name: str, summary: str, example: str) -> argparse.ArgumentParser:

@@ -27,7 +27,8 @@ from ..evaluate.stored import cost
 from ..nets import Normalized
 from ..run_files import load_run, read_config
 from ..score import score
-from .common import add_command, add_machine_options, need, table, use_machine
+from ..tables import table
+from .common import add_command, add_machine_options, need, use_machine
 
 KINDS = {
     "noise": "accuracy with white noise (section 4.2.1)",

@@ -18,7 +18,8 @@ from ..errors import UsageError
 from ..nets import Normalized, build
 from ..run_files import check_finished, load_run, read_config
 from ..sensitivity import directions, measure, summary
-from .common import add_command, add_machine_options, need, table, use_machine
+from ..tables import table
+from .common import add_command, add_machine_options, need, use_machine
 
 PICTURED = 6  # images
 UNITS = {"normalized": "the normalized input", "pixels": "pixels in [0, 1]"}

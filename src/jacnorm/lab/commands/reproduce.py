@@ -8,25 +8,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ...errors import JacnormError
 from ..config import choices
-from ..data import load
 from ..errors import UsageError
-from ..reproduce.catalog import ITEMS, QUICK, Item, find_items
+from ..reproduce.catalog import ITEMS, QUICK, QUICK_FOLDER, Item, find_items
 from ..reproduce.figures import measure
 from ..reproduce.subject import Bench
 from ..reproduce.table1 import read_table1
 from ..reproduce.tell import tell
 from ..sweep.local import LocalEngine
-from ..sweep.run import known_runs, sweep
+from ..sweep.run import forget_failures, known_runs
 from ..sweep.store import Store
 from .common import add_command, choose_device
-
-QUICK_FOLDER = Path("runs/quick")
-
-
-class ReproduceError(JacnormError):
-    """Some runs failed for good."""
+from .sweep import check_failed, train_all
 
 
 def add(commands: Any) -> None:
@@ -43,6 +36,7 @@ def add(commands: Any) -> None:
         action="store_true",
         help=f"the whole chain on small digits in minutes, into {QUICK_FOLDER}: not a reproduction",
     )
+    parser.add_argument("--retry", action="store_true", help="try again what has failed three times")
     parser.add_argument("--reuse-only", action="store_true", help="tell what is in results/, run nothing")
     parser.add_argument(
         "--protocol",
@@ -68,15 +62,22 @@ def run(args: argparse.Namespace) -> None:
     home = QUICK_FOLDER if args.quick else Path()
     args.results, args.runs = args.results or home / "results", args.runs or home / "runs"
     items = find_items(args.experiments, args.item, QUICK if args.quick else args.data)
+    if args.protocol:
+        items = [item.with_protocol(args.protocol) for item in items]
+    if args.retry:  # before all, since several figures are about the runs of one table
+        for item in items:
+            forget_failures(item.table, _store(item, args))
     failed: set[str] = set()
     for item in items:
-        item = item.with_protocol(args.protocol) if args.protocol else item
         if not args.reuse_only:
             failed |= _make(item, args)
         print(tell(item, args.results).text(), flush=True)
     print(f"As a page, with figures: jacnorm report --results {args.results}")
-    if failed:
-        raise ReproduceError(f"{len(failed)} runs failed; mend the cause, then jacnorm sweep … --retry")
+    check_failed(len(failed))
+
+
+def _store(item: Item, args: argparse.Namespace) -> Store:
+    return Store(args.results / item.table.name, args.runs)
 
 
 def _make(item: Item, args: argparse.Namespace) -> set[str]:
@@ -95,15 +96,10 @@ def _make(item: Item, args: argparse.Namespace) -> set[str]:
 
 
 def _train(item: Item, args: argparse.Namespace, device: str) -> set[str]:
-    store = Store(args.results / item.table.name, args.runs)
+    store = _store(item, args)
     if all(map(store.is_done, known_runs(item.table, store))):
         return set()
-    load(item.data, args.data_root)  # one download before many processes, and mistakes are told at once
-    try:
-        found = sweep(item.table, store, LocalEngine(store, args.data_root, device, workers=args.workers))
-    except KeyboardInterrupt:
-        print("\nWhat is finished is kept; go on with the same command.")
-        raise
+    found = train_all(item.table, LocalEngine(store, args.data_root, device, workers=args.workers))
     for config, reason in found.failed:
         print(f"failed  {config.id}  {reason}", file=sys.stderr)
     return {config.id for config, _ in found.failed}

@@ -11,10 +11,10 @@ from ...errors import JacnormError
 from ..data import load
 from ..errors import UsageError
 from ..sweep.engine import Engine
-from ..sweep.experiment import read_experiment
+from ..sweep.experiment import Experiment, read_experiment
 from ..sweep.local import LocalEngine
-from ..sweep.run import known_runs, sweep
-from ..sweep.status import status
+from ..sweep.run import forget_failures, known_runs, sweep
+from ..sweep.status import Status, status
 from ..sweep.store import Store
 from .common import add_command, choose_device, need
 
@@ -24,13 +24,13 @@ class SweepError(JacnormError):
 
 
 EXAMPLES = """\
-jacnorm sweep experiments/digits.toml --workers 2
-  jacnorm sweep experiments/digits.toml --status
+jacnorm sweep experiments/table1-digits.toml --workers 2
+  jacnorm sweep experiments/table1-digits.toml --status
 
 on several machines, each with jacnorm[lab,ray] installed and /shared mounted:
   ray start --head                                  # on the first
   ray start --address FIRST:6379                    # on each of the others
-  jacnorm sweep experiments/digits.toml --engine ray --address auto \\
+  jacnorm sweep experiments/table1-kmnist.toml --engine ray --address auto \\
       --results /shared/results --runs /shared/runs # on any of them"""
 
 
@@ -72,18 +72,25 @@ def run(args: argparse.Namespace) -> None:
         return
     engine = make_engine(args, store)
     if args.retry:
-        for config in known_runs(experiment, store):
-            store.forget_failures(config)
+        forget_failures(experiment, store)
+    found = train_all(experiment, engine)
+    print(found)
+    check_failed(len(found.failed))
+
+
+def train_all(experiment: Experiment, engine: Engine) -> Status:
     for name in {config.data for config in experiment.runs}:
-        load(name, args.data_root)  # one download before many processes, and mistakes are told at once
+        load(name, engine.data_root)  # one download before many processes, and mistakes are told at once
     try:
-        found = sweep(experiment, store, engine)
+        return sweep(experiment, engine)
     except KeyboardInterrupt:
         print("\nWhat is finished is kept; go on with the same command.")
         raise
-    print(found)
-    if found.failed:
-        raise SweepError(f"{len(found.failed)} runs failed; mend the cause, then go on with --retry")
+
+
+def check_failed(runs: int) -> None:
+    if runs:
+        raise SweepError(f"{runs} runs failed; mend the cause, then go on with --retry")
 
 
 def make_engine(args: argparse.Namespace, store: Store) -> Engine:

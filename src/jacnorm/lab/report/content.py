@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import __version__
-from ..reproduce.catalog import QUICK, Item, all_items
+from ..reproduce.catalog import QUICK, QUICK_FOLDER, Item, all_items
 from ..reproduce.claims import FAILS, HOLDS, OPEN
 from ..reproduce.section import Section
 from ..reproduce.tell import tell
@@ -35,7 +35,7 @@ class Content:
     environments: tuple[tuple[str, int], ...]  # with the number of files from each
     runs: int
     time: str  # of training
-    outcomes: tuple[tuple[int, str], ...]  # how many claims hold, do not, cannot be told
+    outcomes: tuple[tuple[int, str], ...]  # how many of the paper's claims hold, do not, cannot be told
     rerun: tuple[str, ...]
     warnings: tuple[str, ...]
     quick: bool  # nothing of the paper's is here
@@ -53,7 +53,7 @@ def collect(experiments: Path, results: Path) -> Content:
         environments=_environments([r for _, section in present for r in section.results]),
         runs=len(trained),
         time=_duration(sum(sum(result["history"]["seconds"]) for result in trained)),
-        outcomes=_outcomes([section for _, section in present]),
+        outcomes=_outcomes([section for item, section in present if _is_papers(item)]),
         rerun=_commands(present, results),
         warnings=tuple(dict.fromkeys(w for _, section in told for w in section.warnings)),
         quick=bool(present) and all(item.data == QUICK for item, _ in present),
@@ -83,7 +83,7 @@ def _environments(results: Sequence[dict[str, Any]]) -> tuple[tuple[str, int], .
 
 def _outcomes(sections: Sequence[Section]) -> tuple[tuple[int, str], ...]:
     found = Counter(v.outcome for section in sections for v in section.verdicts if not v.ours)
-    return tuple((found[outcome], outcome) for outcome in (HOLDS, FAILS, OPEN))
+    return tuple((found[outcome], outcome) for outcome in (HOLDS, FAILS, OPEN) if found)
 
 
 def _duration(seconds: float) -> str:
@@ -92,9 +92,11 @@ def _duration(seconds: float) -> str:
 
 def _commands(present: Sequence[tuple[Item, Section]], results: Path) -> tuple[str, ...]:
     """What makes this page again from nothing."""
+    where = "" if results == Path("results") else f" --results {results}"
     commands = []
     for data, protocol in dict.fromkeys((i.data, i.table.runs[0].protocol) for i, _ in present):
-        which = "--quick" if data == QUICK else f"--data {data}"
+        quick = data == QUICK and results == QUICK_FOLDER / "results"
+        which = "--quick" if quick else f"--data {data}{where}"
         how = "" if protocol == "paper" else f" --protocol {protocol}"
         commands.append(f"jacnorm reproduce all {which}{how}")
-    return (*commands, "jacnorm report" + ("" if results == Path("results") else f" --results {results}"))
+    return (*commands, f"jacnorm report{where}")

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from ..figures.accuracy import accuracy
 from ..figures.boundary import boundary
 from ..figures.cost import errors, times
-from ..figures.robustness import attacks, judge, noise
+from ..figures.robustness import TITLES, attacks, judge, noise
 from ..reproduce.cost import ESTIMATES
 from ..reproduce.section import Groups, Section
 
@@ -66,8 +66,8 @@ def _attacks(groups: Groups, name: str) -> Iterator[tuple[str, str, Figure]]:
             label: [{**record, "attacks": {attack: record["attacks"][attack]}} for record in records]
             for label, records in groups.items()
         }
-        title = {"pgd": "PGD", "tpgd": "TPGD", "square": "Square"}[attack]
-        yield f"{name}-{attack}", f"{title}, the last iterate as in the paper", attacks(alone, "last")
+        caption = f"{TITLES[attack]}, the last iterate as in the paper"
+        yield f"{name}-{attack}", caption, attacks(alone, "last")
 
 
 def to_svg(figure: Figure, name: str, caption: str) -> str:

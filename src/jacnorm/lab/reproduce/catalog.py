@@ -7,10 +7,12 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..sweep.experiment import Experiment, read_experiment
+from .claims import read_claims
 from .plan import FigurePlan, read_figure
 
 ITEMS = ("table1", "figure3", "figure4", "figure5")
 QUICK = "digits"  # the data of a quick look: the whole chain, and no reproduction
+QUICK_FOLDER = Path("runs/quick")  # where it goes
 ORDER = ("kmnist", "fashion-mnist", "cifar10")  # from quick to slow
 
 
@@ -74,7 +76,7 @@ def _data(file: Path) -> str:
 
 
 def _read(folder: Path, file: Path) -> Item:
-    if file.stem.startswith("table"):
-        return Item(read_experiment(file))
-    figure = read_figure(file)
-    return Item(read_experiment(folder / f"{figure.networks}.toml"), figure)
+    figure = None if file.stem.startswith("table") else read_figure(file)
+    table = read_experiment(file if figure is None else folder / f"{figure.networks}.toml")
+    read_claims(file, table.claims)  # mistakes are told now, not after days of training
+    return Item(table, figure)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ..config import RunConfig
-from ..sweep.experiment import Experiment
+from ..results import validation_loss
+from ..sweep.experiment import Experiment, setting
 from .stored import Result
 
 
@@ -40,7 +39,10 @@ def all_ids(experiment: Experiment) -> set[str]:
 
 
 def _choice(experiment: Experiment, label: str, results: dict[str, Result]) -> Choice | None:
-    settings = _settings(run for run in experiment.runs if run.label == label)
+    settings: dict[str, list[RunConfig]] = {}  # the runs of each, one a seed
+    for run in experiment.runs:
+        if run.label == label:
+            settings.setdefault(setting(run), []).append(run)
     losses = {key: _losses(experiment, runs, results) for key, runs in settings.items()}
     most = max(len(found) for found in losses.values())
     compared = {key: sum(found) / most for key, found in losses.items() if most and len(found) == most}
@@ -53,22 +55,9 @@ def _choice(experiment: Experiment, label: str, results: dict[str, Result]) -> C
     return Choice(label, settings[best][0], compared[best], full, len(settings[best]), seen, len(settings))
 
 
-def _settings(runs: Iterable[RunConfig]) -> dict[str, list[RunConfig]]:
-    """The runs of each setting, one a seed."""
-    found: dict[str, list[RunConfig]] = {}
-    for run in runs:
-        found.setdefault(replace(run, seed=0).id, []).append(run)
-    return found
-
-
 def _losses(experiment: Experiment, runs: list[RunConfig], results: dict[str, Result]) -> list[float]:
     """What a setting is judged by: the one run of stage one, or all seeds of it."""
     if experiment.screening_epochs is not None:
         first = min(runs, key=lambda run: run.seed)
         runs = [replace(first, epochs=experiment.screening_epochs)]
     return [validation_loss(results[run.id]) for run in runs if run.id in results]
-
-
-def validation_loss(result: Result) -> float:
-    loss = float(result["history"]["validation_loss"][-1])
-    return math.inf if math.isnan(loss) else loss

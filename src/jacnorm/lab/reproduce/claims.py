@@ -106,19 +106,24 @@ def _alike(claim: Claim, methods: Mapping[str, Values]) -> Verdict:
     """Holds if every interval is inside the margin; does not if one, widened for their number, is outside."""
     assert claim.within is not None
     pairs = list(combinations(methods, 2))
-    differences = {(a, b): paired(methods[a], methods[b]) for a, b in pairs}
-    if not pairs or any(d is None for d in differences.values()):
+    found = {pair: d for pair in pairs if (d := _paired(methods, pair)) is not None}
+    if not pairs or len(found) < len(pairs):
         return _open(claim, "too few methods or seeds: there is nothing to test")
-    found = {pair: d for pair, d in differences.items() if d is not None}
-    (a, b), largest = max(found.items(), key=lambda item: abs(item[1].mean))
-    wide = paired(methods[a], methods[b], 1 - (1 - LEVEL) / len(pairs))
-    assert wide is not None
-    if all(-claim.within < d.low and d.high < claim.within for d in found.values()):
-        outcome = HOLDS
-    else:
-        outcome = FAILS if wide.low > claim.within or wide.high < -claim.within else OPEN
-    evidence = f"most apart: {a} − {b} = {interval(largest)}; alike means within {claim.within:g}"
-    return Verdict(claim.text, outcome, f"{evidence}, n = {largest.n}", claim.ours)
+    apart = [pair for pair in pairs if _is_apart(_paired(methods, pair, len(pairs)), claim.within)]
+    inside = all(-claim.within < d.low and d.high < claim.within for d in found.values())
+    a, b = max(apart or pairs, key=lambda pair: abs(found[pair].mean))
+    shown = f"{'apart' if apart else 'most apart'}: {a} − {b} = {interval(found[a, b])}"
+    evidence = f"{shown}; alike means within {claim.within:g}, n = {found[a, b].n}"
+    return Verdict(claim.text, FAILS if apart else HOLDS if inside else OPEN, evidence, claim.ours)
+
+
+def _paired(methods: Mapping[str, Values], pair: tuple[str, str], tests: int = 1) -> Difference | None:
+    """With an interval that stands for so many tests at once (Bonferroni)."""
+    return paired(methods[pair[0]], methods[pair[1]], 1 - (1 - LEVEL) / tests)
+
+
+def _is_apart(d: Difference | None, within: float) -> bool:
+    return d is not None and (d.low > within or d.high < -within)
 
 
 def _ratio(claim: Claim, methods: Mapping[str, Values]) -> Verdict:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..evaluate.estimation import ITERATIONS
+from ..evaluate.estimation import BOUND_IMAGES, ITERATIONS
 from ..evaluate.stored import cost
 from ..evaluate.times import BATCH_SIZES, KINDS, REPEATS
 from .claims import Quantities
@@ -63,8 +63,9 @@ class Cost:
     def notes(self) -> tuple[str, ...]:
         return (
             f"Times are medians of {self.repeats} rounds in which every kind ran once, as ratios to a plain "
-            f"step. Errors are means over {self.images} train images; the bound's is on networks trained "
-            "with Spectral-Bound, power iteration's on networks trained with Spectral, as in the paper.",
+            f"step. Errors are means over {self.images} train images, the bound's over {BOUND_IMAGES}. The "
+            "bound's is on networks trained with Spectral-Bound, power iteration's on networks trained with "
+            "Spectral, as in the paper.",
         )
 
     def quantities(self, groups: Groups) -> Quantities:

@@ -11,8 +11,11 @@ from .statistics import LEVEL, Difference, Values, common, holm, paired, trend
 
 
 def order_verdict(methods: Mapping[str, Values], expected: Sequence[str]) -> Verdict:
-    """The lowest first: Page's test over seeds, and every pair of methods."""
-    text = f"The order of the methods: {' < '.join(expected)}"
+    """The lowest first: Page's test over seeds, and every pair of methods.
+
+    Page's test finds a tendency: not that each method is above the one before it.
+    """
+    text = f"Accuracy tends to rise in the paper's order, {' < '.join(expected)}"
     if absent := [name for name in expected if not methods.get(name)]:
         return Verdict(text, OPEN, f"no results for {', '.join(absent)}")
     seeds = common(*(methods[name] for name in expected))

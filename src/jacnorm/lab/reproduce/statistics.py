@@ -43,7 +43,7 @@ class Difference:
     mean: float
     low: float  # confidence interval
     high: float
-    p: float  # two-sided, of Student's paired t-test
+    p: float  # two-sided, of Student's paired t-test; without any spread, of the sign test
 
 
 def common(*columns: Mapping[Hashable, float]) -> list[Any]:
@@ -59,7 +59,8 @@ def paired(a: Values, b: Values, level: float = LEVEL) -> Difference | None:
     found = summary(differences)
     assert found.standard_error is not None
     if found.standard_error < 1e-12 * max(1.0, abs(found.mean)):  # the same everywhere, up to rounding
-        return Difference(found.n, found.mean, found.mean, found.mean, float(abs(found.mean) < 1e-12))
+        p = 1.0 if abs(found.mean) < 1e-12 else 2.0 ** (1 - found.n)
+        return Difference(found.n, found.mean, found.mean, found.mean, p)
     from scipy import stats
 
     t = stats.t(found.n - 1)
@@ -68,11 +69,11 @@ def paired(a: Values, b: Values, level: float = LEVEL) -> Difference | None:
     return Difference(found.n, found.mean, found.mean - half, found.mean + half, p)
 
 
-def standard_errors(ours: Summary, mean: float, sd: float, runs: int = PAPER_RUNS) -> float | None:
+def standard_errors(ours: Summary, mean: float, sd: float) -> float | None:
     """How far our mean is from the paper's, in standard errors of the difference (Welch)."""
     if ours.sd is None:
         return None
-    error = math.sqrt(ours.sd**2 / ours.n + sd**2 / runs)
+    error = math.sqrt(ours.sd**2 / ours.n + sd**2 / PAPER_RUNS)
     return (ours.mean - mean) / error if error else None
 
 

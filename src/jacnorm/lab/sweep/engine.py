@@ -52,14 +52,14 @@ class Engine(ABC):
 
     def run_all(self, configs: Iterable[RunConfig], watch: Callable[[list[RunConfig]], None]) -> None:
         """Until every run is done or has failed for good. `watch` sees what is running, again and again."""
-        waiting = [c for c in configs if not self.store.is_done(c) and not self.store.has_failed(c)]
+        waiting = self._to_do(configs)
         running: list[Worker] = []
         try:
             while waiting or running:
                 polled = [(w, w.poll()) for w in running]  # once: one that ends right now must not be in both
                 running = [w for w, ending in polled if ending is None]
-                waiting += [w.config for w, ending in polled if ending and self._must_go_on(w.config, ending)]
-                waiting = [c for c in waiting if not self.store.is_done(c)]
+                ended = [self._counted(w, ending) for w, ending in polled if ending is not None]
+                waiting = self._to_do(waiting + ended)
                 while waiting and len(running) < self._slots() and (config := self._next(waiting)):
                     waiting.remove(config)
                     running.append(self._start(config))
@@ -72,8 +72,11 @@ class Engine(ABC):
     def _next(self, waiting: list[RunConfig]) -> RunConfig | None:
         return next((c for c in waiting if not self.store.is_running(c)), None)
 
-    def _must_go_on(self, config: RunConfig, ending: Ending) -> bool:
-        """Whether a worker that has ended leaves its run to be tried again, unless it is done."""
+    def _to_do(self, configs: Iterable[RunConfig]) -> list[RunConfig]:
+        """Neither done nor given up, here or by another sweep."""
+        return [c for c in configs if not self.store.is_done(c) and not self.store.has_failed(c)]
+
+    def _counted(self, worker: Worker, ending: Ending) -> RunConfig:
         if ending.reason is not None:
-            self.store.add_failure(config, ending.reason)
-        return not self.store.has_failed(config)
+            self.store.add_failure(worker.config, ending.reason)
+        return worker.config

@@ -23,12 +23,13 @@ text = "…"
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ..config import ConfigError, RunConfig, make_config, read_toml
+from ..config import METHODS, ConfigError, RunConfig, make_config, read_toml
+from ..wording import did_you_mean
 
 SECTIONS = {"title", "base", "grid", "screening", "paper", "claims"}
 
@@ -39,7 +40,7 @@ class Experiment:
     title: str
     runs: tuple[RunConfig, ...]  # all of them, in full
     screening_epochs: int | None = None
-    paper: dict[str, Any] = field(default_factory=dict)  # what the paper found, for the report
+    paper: dict[str, list[float]] = field(default_factory=dict)  # what the paper found, for the report
     claims: tuple[dict[str, Any], ...] = ()  # and what it says of that
 
     def screening_runs(self) -> tuple[RunConfig, ...]:
@@ -57,8 +58,8 @@ class Experiment:
             leader = best.get(run.label)
             if leader is None or validation_loss[run.id] < validation_loss[leader.id]:
                 best[run.label] = run
-        settings = {_without_seed(replace(run, epochs=self._epochs())) for run in best.values()}
-        return tuple(run for run in self.runs if _without_seed(run) in settings)
+        settings = {setting(replace(run, epochs=self.runs[0].epochs)) for run in best.values()}
+        return tuple(run for run in self.runs if setting(run) in settings)
 
     def with_protocol(self, protocol: str) -> Experiment:
         """The same under another protocol, with results of its own."""
@@ -66,9 +67,6 @@ class Experiment:
         if runs == self.runs:
             return self
         return replace(self, name=f"{self.name}-{protocol}", title=f"{self.title}, {protocol}", runs=runs)
-
-    def _epochs(self) -> int:
-        return self.runs[0].epochs
 
 
 def read_experiment(path: Path) -> Experiment:
@@ -81,23 +79,48 @@ def read_experiment(path: Path) -> Experiment:
             f"{path}: there is no section {unknown.pop()!r}; there are {', '.join(sorted(SECTIONS))}"
         )
     grid = {key: _values(path, key, values) for key, values in content.get("grid", {}).items()}
-    screening = content.get("screening", {})
-    if "screening" in content and set(screening) != {"epochs"}:
-        raise ConfigError(f"{path}: [screening] takes epochs alone")
-    if screening and "epochs" in grid:
-        raise ConfigError(f"{path}: with [screening], epochs belongs in [base]")
-    runs = (
+    runs = _unique(
         make_config(content.get("base", {}) | dict(zip(grid, values, strict=True)))
         for values in product(*grid.values())
     )
     return Experiment(
         name=path.stem,
         title=content.get("title", path.stem),
-        runs=_unique(runs),
-        screening_epochs=screening.get("epochs"),
-        paper=content.get("paper", {}),
+        runs=runs,
+        screening_epochs=_screening_epochs(path, content.get("screening"), runs),
+        paper=_paper(path, content.get("paper", {})),
         claims=tuple(content.get("claims", ())),
     )
+
+
+def setting(run: RunConfig) -> str:
+    """The same for runs that differ in their seed alone."""
+    return replace(run, seed=0).id
+
+
+def _screening_epochs(path: Path, section: dict[str, Any] | None, runs: tuple[RunConfig, ...]) -> int | None:
+    if section is None:
+        return None
+    if set(section) != {"epochs"}:
+        raise ConfigError(f"{path}: [screening] takes epochs alone")
+    if len({run.epochs for run in runs}) > 1:
+        raise ConfigError(f"{path}: with [screening], epochs belongs in [base]")
+    epochs, full = section["epochs"], runs[0].epochs
+    if type(epochs) is not int or not 0 < epochs < full:
+        raise ConfigError(
+            f"{path}: [screening] epochs = {epochs!r}: it must be a whole number from 1 to {full - 1}, less "
+            f"than the {full} of a run in full"
+        )
+    return int(epochs)
+
+
+def _paper(path: Path, section: dict[str, Any]) -> dict[str, list[float]]:
+    for label, found in section.items():
+        if label not in METHODS:
+            raise ConfigError(f"{path}: [paper] {label}: {did_you_mean(label, METHODS)}")
+        if not isinstance(found, list) or [type(value) in (int, float) for value in found] != [True, True]:
+            raise ConfigError(f"{path}: [paper] {label} = {found}: a mean and a standard deviation is needed")
+    return section
 
 
 def _values(path: Path, key: str, values: Any) -> list[Any]:
@@ -109,7 +132,3 @@ def _values(path: Path, key: str, values: Any) -> list[Any]:
 def _unique(runs: Any) -> tuple[RunConfig, ...]:
     """Settings that a method does not look at make no new run."""
     return tuple({run.id: run for run in runs}.values())
-
-
-def _without_seed(run: RunConfig) -> str:
-    return str({k: v for k, v in sorted(asdict(run).items()) if k in run.relevant() and k != "seed"})

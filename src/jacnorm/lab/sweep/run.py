@@ -9,13 +9,13 @@ from .status import LiveView, Status, status
 from .store import Store
 
 
-def sweep(experiment: Experiment, store: Store, engine: Engine) -> Status:
+def sweep(experiment: Experiment, engine: Engine) -> Status:
     """Train what is not trained yet; what became of the runs."""
     if experiment.screening_epochs is None:
-        return _stage(experiment.title, experiment.runs, store, engine)
-    first = _stage(f"{experiment.title}, screening", experiment.screening_runs(), store, engine)
-    losses = {config.id: store.validation_loss(config) for config in first.done}
-    second = _stage(f"{experiment.title}, chosen", experiment.chosen_runs(losses), store, engine)
+        return _stage(experiment.title, experiment.runs, engine)
+    first = _stage(f"{experiment.title}, screening", experiment.screening_runs(), engine)
+    losses = {config.id: engine.store.validation_loss(config) for config in first.done}
+    second = _stage(f"{experiment.title}, chosen", experiment.chosen_runs(losses), engine)
     return Status(first.done + second.done, (), first.failed + second.failed, ())
 
 
@@ -30,8 +30,14 @@ def known_runs(experiment: Experiment, store: Store) -> tuple[RunConfig, ...]:
     return first + experiment.chosen_runs(losses)
 
 
-def _stage(title: str, runs: tuple[RunConfig, ...], store: Store, engine: Engine) -> Status:
-    with LiveView(store, runs, title) as view:
+def forget_failures(experiment: Experiment, store: Store) -> None:
+    """What was given up is tried again by the next sweep."""
+    for config in known_runs(experiment, store):
+        store.forget_failures(config)
+
+
+def _stage(title: str, runs: tuple[RunConfig, ...], engine: Engine) -> Status:
+    with LiveView(engine.store, runs, title) as view:
         engine.run_all(runs, view.watch)
         view.watch([])
-    return status(store, runs)
+    return status(engine.store, runs)

@@ -6,11 +6,12 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import Any
 
 from tqdm import tqdm
 
 from ..config import RunConfig
+from ..results import NewerVersionError
 from .store import Store
 
 
@@ -49,14 +50,13 @@ def status(store: Store, configs: Sequence[RunConfig]) -> Status:
 class LiveView:
     """An overall bar with the runs under way on a terminal; a line for each run that ends in a log file."""
 
-    def __init__(self, store: Store, configs: Sequence[RunConfig], title: str, stream: TextIO | None = None):
+    def __init__(self, store: Store, configs: Sequence[RunConfig], title: str):
         self._store, self._configs = store, list(configs)
-        self._stream = stream or sys.stderr
         self._ended: set[str] = set()
         self._drawn = 0.0
         total = sum(c.epochs for c in self._configs)
         self._bar: tqdm[Any] = tqdm(
-            total=total, unit=" epochs", desc=title, file=self._stream, dynamic_ncols=True, disable=None
+            total=total, unit=" epochs", desc=title, file=sys.stderr, dynamic_ncols=True, disable=None
         )
 
     def __enter__(self) -> LiveView:
@@ -77,15 +77,20 @@ class LiveView:
             self._draw(running)
 
     def _announce(self, config: RunConfig) -> None:
-        if self._store.is_done(config):
-            loss = self._store.validation_loss(config)
-            text = f"done    {config.id}  validation loss {loss:.4f}"
-        else:
-            text = f"failed  {config.id}  {self._store.failures(config)[-1]}"
+        text, is_trouble = self._ending(config)
         if self._bar.disable:
-            print(f"[{len(self._ended)}/{len(self._configs)}] {text}", file=self._stream, flush=True)
-        elif text.startswith("failed"):
-            self._bar.write(text, file=self._stream)
+            print(f"[{len(self._ended)}/{len(self._configs)}] {text}", file=sys.stderr, flush=True)
+        elif is_trouble:
+            self._bar.write(text, file=sys.stderr)
+
+    def _ending(self, config: RunConfig) -> tuple[str, bool]:
+        """How a run ended, and whether a person should know at once."""
+        if not self._store.is_done(config):
+            return f"failed  {config.id}  {self._store.failures(config)[-1]}", True
+        try:
+            return f"done    {config.id}  validation loss {self._store.validation_loss(config):.4f}", False
+        except NewerVersionError as error:
+            return f"done    {config.id}  warning: {error}", True
 
     def _draw(self, running: list[RunConfig]) -> None:
         under_way = [(c, self._store.epoch(c)) for c in running]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import Any
 
 from ..checkpoint import write_atomically, write_json
 from ..config import RunConfig
-from ..results import VERSION, CutShortError, NewerVersionError, read_result, short
+from ..results import VERSION, CutShortError, NewerVersionError, read_result, short, validation_loss
 from ..run_files import finished_epochs
 
 RESULT_PARTS = ("id", "config", "test", "history")
@@ -72,17 +71,17 @@ class Store:
         write_atomically(self.result_file(config), text.encode())
 
     def validation_loss(self, config: RunConfig) -> float:
-        """What the paper chooses settings by. One that is not a number is the worst there is."""
-        loss = float(self.result(config)["history"]["validation_loss"][-1])
-        return math.inf if math.isnan(loss) else loss
+        return validation_loss(self.result(config))
 
     def forget_failures(self, config: RunConfig) -> None:
         (self.run_folder(config) / "failures.json").unlink(missing_ok=True)
 
     def failures(self, config: RunConfig) -> list[str]:
         """The reason of each attempt that failed."""
-        file = self.run_folder(config) / "failures.json"
-        reasons: list[str] = json.loads(file.read_text()) if file.exists() else []
+        try:
+            reasons: list[str] = json.loads((self.run_folder(config) / "failures.json").read_text())
+        except FileNotFoundError:  # asked for in this way, since another sweep may be told to --retry
+            return []
         return reasons
 
     def add_failure(self, config: RunConfig, reason: str) -> None:
@@ -104,6 +103,13 @@ class Store:
         except BlockingIOError:
             return True
         return False
+
+    def tidy(self, config: RunConfig) -> None:
+        """Remove what one that was killed left half written. Only for who has the lock."""
+        mine = (*self.run_folder(config).glob(".*"), *self.results.glob(f".{config.id}.json.*"))
+        for file in mine:
+            if not file.name.startswith(".failures.json"):  # which sweeps write, without the lock
+                file.unlink()
 
     @contextmanager
     def lock(self, config: RunConfig) -> Iterator[bool]:

@@ -54,12 +54,9 @@ def carry_out(task: dict[str, Any]) -> int:
         if store.is_done(config):
             return 0
         data = load(config.data, task["data_root"])
-        folder = store.run_folder(config)
-        for half_written in folder.glob(".*"):  # by one that was killed; nobody else writes here now
-            half_written.unlink()
-        result = train(
-            config, data, folder, device=task["device"], resume=True, progress=Progress(stream=sys.stderr)
-        )
+        store.tidy(config)
+        folder, progress = store.run_folder(config), Progress(stream=sys.stderr)
+        result = train(config, data, folder, device=task["device"], resume=True, progress=progress)
         store.publish(config, result)
     return 0
 
@@ -80,7 +77,8 @@ def ending(code: int, log: Path) -> Ending:
     """What a worker's code means to those who wait for it."""
     if code in (0, LOCKED_ELSEWHERE):
         return Ending()
-    lines = log.read_text().strip().splitlines()
+    # A file server may show it late.
+    lines = log.read_text().strip().splitlines() if log.exists() else []
     return Ending(lines[-1] if lines else f"ended with code {code}")
 
 
