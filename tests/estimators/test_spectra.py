@@ -23,7 +23,7 @@ SPECTRA = {
     "well separated": [5.0, 2.0, 1.0, 0.1],
     "top repeated": [3.0, 3.0, 1.0],
     "rank one": [2.0],
-    "clustered": [1.0, 0.999, 0.998, 0.5],
+    "clustered": [1.0, 0.995, 0.99, 0.5],
     "tiny": [1e-12, 1e-13],
 }
 
