@@ -33,7 +33,9 @@ EXAMPLES = """\
 jacnorm sweep experiments/table1-digits.toml --workers 2
   jacnorm sweep experiments/table1-digits.toml --status
 
-on several machines, each with jacnorm[lab,ray] installed and /shared mounted:
+on several machines, each with jacnorm[lab,ray] installed and /shared mounted (docs/sweeps.md):
+  ray get-auth-token --generate                     # its ~/.ray/auth_token goes to all of them
+  export RAY_AUTH_MODE=token                        # on all of them
   ray start --head                                  # on the first
   ray start --address FIRST:6379                    # on each of the others
   jacnorm sweep experiments/table1-kmnist.toml --engine ray --address auto \\
@@ -42,7 +44,9 @@ on several machines, each with jacnorm[lab,ray] installed and /shared mounted:
 
 def add(commands: Any) -> None:
     parser = add_command(commands, "sweep", "Run all of an experiment, or go on with it.", EXAMPLES)
-    parser.add_argument("experiment", type=Path, metavar="FILE", help="an experiment, experiments/*.toml")
+    parser.add_argument(
+        "experiment", type=Path, metavar="FILE", help="an experiment, experiments/*.toml or your own"
+    )
     parser.add_argument("--status", action="store_true", help="say how far it is, and do nothing")
     parser.add_argument("--retry", action="store_true", help="try again what has failed three times")
     parser.add_argument("--results", type=Path, default=Path("results"), help="(default: results)")
