@@ -225,9 +225,11 @@ def test_a_failed_run_ends_with_one(tmp_path):
     assert "Epoch 1, step" in out.stderr
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate", "measure", "demo"])
-def test_help_has_an_example(command):
-    assert "example:\n  jacnorm " + command in jacnorm(command, "--help").stdout
+@pytest.mark.parametrize("command", ["train", "evaluate", "measure", "demo", "sweep", "reproduce", "report"])
+def test_help_has_an_example(command, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+    assert "example:\n  jacnorm " + command in capsys.readouterr().out
 
 
 def test_version():
