@@ -29,3 +29,23 @@ def test_the_code_of_a_page_runs(page):
 def test_the_reference_has_every_public_name():
     shown = re.findall(r"^::: jacnorm\.(\w+)$", (DOCS / "reference.md").read_text(), re.MULTILINE)
     assert sorted(shown) == sorted(set(jn.__all__) - {"__version__"})
+
+
+def test_the_experiment_file_can_be_swept(tmp_path):
+    from jacnorm.lab.reproduce.claims import read_claims
+    from jacnorm.lab.sweep.check import check_names
+    from jacnorm.lab.sweep.experiment import read_experiment
+
+    (block,) = re.findall(r"^```toml\n(.*?)^```$", (DOCS / "sweeps.md").read_text(), re.MULTILINE | re.DOTALL)
+    file = tmp_path / "my.toml"
+    file.write_text(block)
+    experiment = read_experiment(file)
+    check_names(experiment.runs)
+    assert len(read_claims(file, experiment.claims)) == 1
+    labels = [run.label for run in experiment.runs]
+    assert {label: labels.count(label) for label in labels} == {
+        "none": 3,
+        "frobenius": 6,
+        "spectral": 6,
+        "spectral-warm": 6,
+    }

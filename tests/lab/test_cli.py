@@ -226,7 +226,7 @@ def test_a_failed_run_ends_with_one(tmp_path, capsys):
     assert "Epoch 1, step" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate", "measure", "demo"])
+@pytest.mark.parametrize("command", ["train", "evaluate", "measure", "demo", "sweep", "reproduce", "report"])
 def test_help_has_an_example(command, capsys):
     with pytest.raises(SystemExit, match="0"):
         main([command, "--help"])

@@ -60,5 +60,10 @@ def test_toml(tmp_path):
     file.write_text("method = ")
     with pytest.raises(ConfigError, match=r"run\.toml"):
         read_toml(file)
+    with pytest.raises(ConfigError, match=r"cannot be read \(Is a directory\)"):
+        read_toml(tmp_path)
+    file.write_bytes(b"\x89PNG\r\n")
+    with pytest.raises(ConfigError, match=r"run\.toml: not a text file"):
+        read_toml(file)
     with pytest.raises(ConfigError, match="no such file"):
         read_toml(tmp_path / "none.toml")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -48,15 +49,30 @@ def save(path: Path, tensors: Mapping[str, Tensor], rest: Mapping[str, Any]) -> 
 
 
 def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    with _opened(path) as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, _rest(file)  # noqa: SIM118
+
+
+def load_rest(path: Path) -> dict[str, Any]:
+    """What is not tensors."""
+    with _opened(path) as file:
+        return _rest(file)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            yield file
     except FileNotFoundError:
         raise CheckpointError(f"{path}: there is no such file") from None
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{path}: not a readable safetensors file ({error})") from error
-    return tensors, json.loads(metadata.get("json", "{}"))
+
+
+def _rest(file: Any) -> dict[str, Any]:
+    rest: dict[str, Any] = json.loads((file.metadata() or {}).get("json", "{}"))
+    return rest
 
 
 def prefixed(prefix: str, tensors: Mapping[str, Any]) -> dict[str, Any]:

@@ -71,13 +71,18 @@ class RunConfig:
     fraction: float = 1.0  # only so large a part of each batch does
 
     def __post_init__(self) -> None:
+        if self.method == "spectral-warm":  # a label, see below
+            raise ConfigError(
+                'method = "spectral-warm": tables call it so; write method = "spectral" and warm_start = true'
+            )
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
             if value not in choices:
                 raise ConfigError(f"{name} = {value!r}: {did_you_mean(str(value), choices)}")
         for name in ("weight", "learning_rate", "batch_size", "epochs", "width", "threshold"):
             if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} = {getattr(self, name)}: it must be positive")
+                hint = '; method = "none" has no penalty' if name == "weight" else ""
+                raise ConfigError(f"{name} = {getattr(self, name)}: it must be positive{hint}")
         for name in ("iterations", "projections", "every"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} = {getattr(self, name)}: it must be 1 or more")
@@ -130,8 +135,12 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text())
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not a text file; a TOML file is needed") from error
+    except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}); a TOML file is needed") from error
 
 
 def field_names() -> list[str]:

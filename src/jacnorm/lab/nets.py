@@ -6,6 +6,7 @@ import importlib
 import sys
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -147,6 +148,11 @@ def build(name: str, channels: int, size: int, classes: int, width: float = 1.0)
         sys.path.insert(0, "")
     try:
         net = getattr(importlib.import_module(module), factory)()
+    except ModuleNotFoundError as error:
+        raise NetError(
+            f"{name}: {error}; it is looked for in the current folder ({Path.cwd()}) and where Python finds "
+            "modules (PYTHONPATH)"
+        ) from error
     except Exception as error:  # it is the user's code, and may raise anything
         raise NetError(
             f"{name}: {error or type(error).__name__}; it must name a function that takes nothing and "

@@ -93,7 +93,7 @@ class Progress:
         return (
             f"epoch {m['epoch']:>3}/{self._config.epochs}  loss {m['train_loss']:.4f}  "
             f"validation: loss {m['validation_loss']:.4f} accuracy {m['validation_accuracy']:.2%} "
-            f"σ {m['validation_sigma']:.3f}  {m['images_per_second']:,.0f} images/s  {_duration(left)} left"
+            f"σ {m['validation_sigma']:.3f}  {m['images_per_second']:,.0f} images/s  {duration(left)} left"
         )
 
     def _say(self, line: str) -> None:
@@ -101,7 +101,7 @@ class Progress:
         print(line, file=self._stream, flush=True)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

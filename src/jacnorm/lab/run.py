@@ -18,6 +18,7 @@ from ..penalties import (
 from .config import RunConfig
 from .data import DataSet
 from .errors import UsageError
+from .fingerprint import fingerprint, is_own
 from .nets import Normalized, build
 from .share import Share
 
@@ -33,6 +34,7 @@ class Run:
     optimizer: torch.optim.SGD
     penalty: Penalty | None
     history: list[dict[str, Any]]  # one entry an epoch
+    fingerprint: str | None  # of a user's own net
 
 
 def start(config: RunConfig, data: DataSet, device: torch.device | str, share: Share | None = None) -> Run:
@@ -40,6 +42,7 @@ def start(config: RunConfig, data: DataSet, device: torch.device | str, share: S
     torch.manual_seed(config.seed)
     _, channels, height, _ = data.train.images.shape
     body = build(config.net, channels, height, len(data.classes), config.width)
+    mark = fingerprint(body) if is_own(config.net) else None
     model = Normalized(body, data.mean, data.std).to(device)
     check_fits(model, data)
     optimizer = torch.optim.SGD(
@@ -48,7 +51,7 @@ def start(config: RunConfig, data: DataSet, device: torch.device | str, share: S
         momentum=config.momentum,
         weight_decay=config.weight if config.method == "l2" else 0.0,
     )
-    return Run(config, share, model, model.body, optimizer, make_penalty(config, share.rank), [])
+    return Run(config, share, model, model.body, optimizer, make_penalty(config, share.rank), [], mark)
 
 
 def check_fits(model: Normalized, data: DataSet) -> None:

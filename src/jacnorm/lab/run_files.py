@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from . import checkpoint
 from .config import RunConfig, make_config
@@ -15,6 +17,8 @@ from .data import DataSet
 from .errors import UsageError
 from .nets import Normalized
 from .run import Run, start
+
+CHANGED_NET = "its code has changed since; give the new net another name, or the old one its code back"
 
 
 class RunFiles:
@@ -49,13 +53,13 @@ class RunFiles:
         tensors |= checkpoint.prefixed("momentum", momentum)
         if run.penalty is not None:
             tensors |= checkpoint.prefixed("penalty", run.penalty.state_dict())
-        rest = {"config": asdict(run.config), "history": run.history}
+        rest = {"config": asdict(run.config), "history": run.history, **marked(run)}
         checkpoint.save(self.checkpoint, tensors, rest)
         self._write_metrics(run)
 
     def finish(self, run: Run, result: dict[str, Any]) -> None:
         weights = self.folder / "weights.safetensors"
-        checkpoint.save(weights, run.model.state_dict(), {"config": asdict(run.config)})
+        checkpoint.save(weights, run.model.state_dict(), {"config": asdict(run.config), **marked(run)})
         checkpoint.write_json(self.result, result)
 
     def _check_settings(self, config: RunConfig) -> None:
@@ -69,7 +73,7 @@ class RunFiles:
         if not self.checkpoint.exists():
             return
         tensors, rest = checkpoint.load(self.checkpoint)
-        run.model.load_state_dict(checkpoint.part("model", tensors))
+        _fill(run, checkpoint.part("model", tensors), rest, self.folder)
         momentum = checkpoint.part("momentum", tensors)
         for i, parameter in enumerate(run.model.parameters()):
             if str(i) in momentum:
@@ -102,11 +106,33 @@ def check_finished(folder: Path) -> None:
 def load_run(folder: Path, config: RunConfig, data: DataSet) -> Normalized:
     """The trained network of a finished run's folder."""
     check_finished(folder)
-    tensors, _ = checkpoint.load(folder / "weights.safetensors")
+    tensors, rest = checkpoint.load(folder / "weights.safetensors")
     with torch.random.fork_rng():
-        model = start(config, data, "cpu").model
-    model.load_state_dict(tensors)
-    return model.eval()
+        run = start(config, data, "cpu")
+    _fill(run, tensors, rest, folder)
+    return run.model.eval()
+
+
+def _fill(run: Run, tensors: Mapping[str, Tensor], rest: Mapping[str, Any], folder: Path) -> None:
+    """With stored weights, if they are of this very net."""
+    another = UsageError(f"{folder} was trained with another {run.config.net}: {CHANGED_NET}")
+    if rest.get("fingerprint", run.fingerprint) != run.fingerprint:  # older files have none
+        raise another
+    try:
+        run.model.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise another from error
+
+
+def marked(run: Run) -> dict[str, str]:
+    """What a file says of a user's own net."""
+    return {} if run.fingerprint is None else {"fingerprint": run.fingerprint}
+
+
+def marked_with(folder: Path) -> str | None:
+    """The fingerprint that a run's checkpoint has, if it has one."""
+    file = folder / "checkpoint.safetensors"
+    return checkpoint.load_rest(file).get("fingerprint") if file.exists() else None
 
 
 def finished_epochs(folder: Path) -> int:

@@ -20,7 +20,7 @@ from .data import DataSet, Split, batches, crop_and_flip
 from .environment import environment
 from .progress import Progress
 from .run import Run, start
-from .run_files import RunFiles
+from .run_files import RunFiles, marked
 from .score import score
 from .share import Share
 
@@ -64,6 +64,7 @@ def train(
         "config": asdict(config),
         "test": score(run.model, data.test.to(device)),
         "history": run.history,
+        **marked(run),
         "environment": environment(device),
     }
     if share.first:

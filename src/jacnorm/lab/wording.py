@@ -1,4 +1,4 @@
-"""Hints for words that do not exist."""
+"""Hints for words that do not exist, and numbers of things."""
 
 from __future__ import annotations
 
@@ -7,6 +7,14 @@ from difflib import get_close_matches
 
 # What people type out of habit.
 HABITS = {"lr": "learning_rate", "lambda": "weight", "lambd": "weight", "batch": "batch_size", "model": "net"}
+
+
+def count(n: int, what: str) -> str:
+    """
+    >>> count(1, "seed"), count(2, "seed")
+    ('1 seed', '2 seeds')
+    """
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

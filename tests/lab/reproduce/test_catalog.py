@@ -61,7 +61,7 @@ def test_bad_files(tmp_path, text, message):
 
 
 def test_a_bad_claim_is_told_before_anything_is_trained(tmp_path):
-    (tmp_path / "table1-x.toml").write_text('[[claims]]\ntext = "x"\nmor = "a"\nless = "b"')
+    (tmp_path / "table1-x.toml").write_text('[base]\nseed = 1\n[[claims]]\ntext = "x"\nmor = "a"')
     with pytest.raises(ConfigError, match=r"table1-x.*a claim has no 'mor'"):
         find_items(tmp_path, "table1", "x")
 

@@ -239,12 +239,13 @@ def test_failed_runs_are_tried_again_when_asked(experiment, complete, tmp_path, 
 
     monkeypatch.setattr("jacnorm.lab.commands.reproduce.LocalEngine", Publishes)
     monkeypatch.setattr("jacnorm.lab.commands.sweep.load", lambda name, root: None)
+    monkeypatch.setattr("jacnorm.lab.commands.sweep.check_nets", lambda runs, data: None)
     command = ["reproduce", "table1", f"--results={complete}", f"--runs={store.runs}"]
     command += [f"--experiments={tmp_path / 'experiments'}"]
     assert main(command) == 1
     told = capsys.readouterr()
     assert f"failed  {lost.id}  no luck" in told.err
-    assert "1 runs failed; mend the cause, then go on with --retry" in told.err
+    assert "1 run failed; mend the cause, then go on with --retry" in told.err
     assert "1 of 3 seeds of l2" in told.out
     assert main([*command, "--retry"]) == 0
     assert "missing" not in capsys.readouterr().out

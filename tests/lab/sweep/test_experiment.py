@@ -23,6 +23,8 @@ epochs = 10
 spectral = [96.61, 0.14]
 """
 
+GRID = "[grid]\nmethod = ['none', 'spectral']"
+
 
 def read(folder: Path, text: str):
     file = folder / "experiment.toml"
@@ -95,6 +97,20 @@ def test_a_method_whose_runs_all_failed_is_left_out(tmp_path):
         ("[paper]\nspectral = 96.6", "spectral = 96.6: a mean and a standard deviation"),
         ("[paper]\nspectral = [96.6, 'little']", "a mean and a standard deviation"),
         ("[paper]\nspectral-bond = [96.6, 0.1]", "did you mean 'spectral-bound'"),
+        ("", "asks for no runs"),
+        ("title = 'x'", r"neither \[base\] nor \[grid\]"),
+        ("[grid]\nseed = [0, 1, 0]", "seed has 0 twice"),
+        (
+            "[base]\nweight = -0.1",
+            r"experiment\.toml: weight = -0\.1: it must be positive; method = \"none\"",
+        ),
+        ("[base]\nmethod = 'spectral-warm'", 'write method = "spectral" and warm_start = true'),
+        (f"{GRID}\n[[claims]]\nmore = 'l3'\nless = 'none'", "about 'l3', .*; it has none, spectral-warm$"),
+        (f"{GRID}\n[[claims]]\nmethods = ['none', 'l2']", "about 'l2'"),
+        (
+            f"{GRID}\n[[claims]]\nmore = 'spectral'\nless = 'none'",
+            r"about 'spectral', which the grid has not; it has none, spectral-warm \(.*warm_start = true",
+        ),
         ("[grid]\nepochs = [1, 2]\n[screening]\nepochs = 1", r"epochs belongs in \[base\]"),
     ],
 )

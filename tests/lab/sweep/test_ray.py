@@ -10,7 +10,7 @@ import psutil
 import pytest
 import ray
 from ray.cluster_utils import Cluster
-from ray.exceptions import OutOfMemoryError, TaskCancelledError
+from ray.exceptions import AuthenticationError, OutOfMemoryError, TaskCancelledError
 from small_sweep import command, experiment, found, is_under_way, log_of, runs_of, store_in, wait_for_progress
 
 from jacnorm.lab.cli import main
@@ -201,7 +201,29 @@ def test_mistakes_are_told_in_one_line(options, message, tmp_path, capsys):
     (tmp_path / "small.toml").write_text(experiment(RUNS))
     folders = [f"--results={tmp_path}/results", f"--runs={tmp_path}/runs"]
     assert main(["sweep", f"{tmp_path}/small.toml", *folders, *options]) == 2
-    assert re.fullmatch(f"jacnorm: error: .*{message}.*\n", capsys.readouterr().err)
+    assert re.fullmatch(f"(Small: 2 runs\n)?jacnorm: error: .*{message}.*\n", capsys.readouterr().err)
+
+
+def unheard(*_, **__):
+    os.write(2, b"W gcs_client.cc:210: Unauthenticated: InvalidAuthToken: missing or incorrect\n")
+    raise ConnectionError("Failed to connect to Ray cluster")
+
+
+def without_token(*_, **__):
+    raise AuthenticationError("no token was found")
+
+
+@pytest.mark.parametrize("init", [unheard, without_token])
+def test_a_token_that_is_missing(init, monkeypatch, capfd):
+    monkeypatch.setattr(ray, "init", init)
+    with (
+        pytest.raises(
+            ClusterError, match=r"--address auto: the cluster asks for its token: .*RAY_AUTH_MODE=token"
+        ),
+        ray_module._connected("auto"),
+    ):
+        pass
+    assert capfd.readouterr().err == ""  # Ray says it many times
 
 
 def test_without_ray(tmp_path, capsys, monkeypatch):

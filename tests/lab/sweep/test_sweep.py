@@ -10,8 +10,9 @@ from small_sweep import EPOCHS, command, found, is_under_way, log_of, runs_of, s
 
 from jacnorm.lab.cli import main
 from jacnorm.lab.config import RunConfig
+from jacnorm.lab.sweep.live import LiveView
 from jacnorm.lab.sweep.local import LocalEngine
-from jacnorm.lab.sweep.status import LiveView, status
+from jacnorm.lab.sweep.status import status
 from jacnorm.lab.sweep.store import MAX_ATTEMPTS
 
 RUNS = runs_of()

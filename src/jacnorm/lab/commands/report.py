@@ -33,6 +33,8 @@ def run(args: argparse.Namespace) -> None:
         need(package, "a report")
     if not args.results.is_dir():
         raise UsageError(f"{args.results}: there is no such folder; jacnorm reproduce makes it")
+    if not args.out.parent.is_dir():
+        raise UsageError(f"--out {args.out}: there is no folder {args.out.parent}")
     # Here, so that other commands do not wait for matplotlib.
     from ..report.content import collect
     from ..report.page import to_html, write_markdown
@@ -48,4 +50,6 @@ def run(args: argparse.Namespace) -> None:
             write_markdown(content, args.markdown)
     except OSError as error:
         raise UsageError(f"{error.filename}: cannot be written ({error.strerror})") from error
-    print(f"{args.out}: {len(content.parts)} tables and figures from {args.results}")
+    parts = len(content.parts)
+    told = "1 table or figure" if parts == 1 else f"{parts} tables and figures"
+    print(f"{args.out}: {told} from {args.results}")

@@ -15,11 +15,12 @@ from ..reproduce.figures import measure
 from ..reproduce.subject import Bench
 from ..reproduce.table1 import read_table1
 from ..reproduce.tell import tell
+from ..sweep.check import check_readable
 from ..sweep.local import LocalEngine
 from ..sweep.run import forget_failures, known_runs
 from ..sweep.store import Store
 from .common import add_command, choose_device
-from .sweep import check_failed, train_all
+from .sweep import check_failed, train_all, warn_of_nets
 
 
 def add(commands: Any) -> None:
@@ -64,6 +65,9 @@ def run(args: argparse.Namespace) -> None:
     items = find_items(args.experiments, args.item, QUICK if args.quick else args.data)
     if args.protocol:
         items = [item.with_protocol(args.protocol) for item in items]
+    for item in {item.table.name: item for item in items}.values():
+        check_readable(_store(item, args))
+        warn_of_nets(item.table, _store(item, args))
     if args.retry:  # before all, since several figures are about the runs of one table
         for item in items:
             forget_failures(item.table, _store(item, args))

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ...errors import JacnormError
 from ..data import load
 from ..errors import UsageError
+from ..nets import NetError
+from ..reproduce.claims import read_claims
+from ..sweep.check import changed_nets, check_names, check_nets, check_readable, check_writable, damaged
 from ..sweep.engine import Engine
 from ..sweep.experiment import Experiment, read_experiment
 from ..sweep.local import LocalEngine
-from ..sweep.run import forget_failures, known_runs, sweep
+from ..sweep.run import forget_failures, known_runs, sweep, to_come
 from ..sweep.status import Status, status
 from ..sweep.store import Store
+from ..wording import count
 from .common import add_command, choose_device, need
 
 
@@ -27,7 +33,9 @@ EXAMPLES = """\
 jacnorm sweep experiments/table1-digits.toml --workers 2
   jacnorm sweep experiments/table1-digits.toml --status
 
-on several machines, each with jacnorm[lab,ray] installed and /shared mounted:
+on several machines, each with jacnorm[lab,ray] installed and /shared mounted (docs/sweeps.md):
+  ray get-auth-token --generate                     # its ~/.ray/auth_token goes to all of them
+  export RAY_AUTH_MODE=token                        # on all of them
   ray start --head                                  # on the first
   ray start --address FIRST:6379                    # on each of the others
   jacnorm sweep experiments/table1-kmnist.toml --engine ray --address auto \\
@@ -36,7 +44,9 @@ on several machines, each with jacnorm[lab,ray] installed and /shared mounted:
 
 def add(commands: Any) -> None:
     parser = add_command(commands, "sweep", "Run all of an experiment, or go on with it.", EXAMPLES)
-    parser.add_argument("experiment", type=Path, metavar="FILE", help="an experiment, experiments/*.toml")
+    parser.add_argument(
+        "experiment", type=Path, metavar="FILE", help="an experiment, experiments/*.toml or your own"
+    )
     parser.add_argument("--status", action="store_true", help="say how far it is, and do nothing")
     parser.add_argument("--retry", action="store_true", help="try again what has failed three times")
     parser.add_argument("--results", type=Path, default=Path("results"), help="(default: results)")
@@ -66,11 +76,14 @@ def run(args: argparse.Namespace) -> None:
             f"{args.experiment}: there is no such file; the paper's experiments are in a checkout of jacnorm"
         )
     experiment = read_experiment(args.experiment)
+    read_claims(args.experiment, experiment.claims)
+    check_names(experiment.runs)
     store = Store(args.results / experiment.name, args.runs)
     if args.status:
-        print(status(store, known_runs(experiment, store)))
+        tell_status(experiment, store)
         return
     engine = make_engine(args, store)
+    check_writable(store)
     if args.retry:
         forget_failures(experiment, store)
     found = train_all(experiment, engine)
@@ -78,9 +91,34 @@ def run(args: argparse.Namespace) -> None:
     check_failed(len(found.failed))
 
 
+def tell_status(experiment: Experiment, store: Store) -> None:
+    check_readable(store)
+    print(status(store, known_runs(experiment, store)))
+    if coming := to_come(experiment, store):
+        print(coming)
+    warn(damaged(store, experiment.all_runs))
+    warn_of_nets(experiment, store)
+
+
+def warn_of_nets(experiment: Experiment, store: Store) -> None:
+    try:
+        warn(changed_nets(store, experiment.all_runs))
+    except NetError as error:  # to look at results, the code of a net is not needed
+        warn([str(error)])
+
+
+def warn(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(f"warning: {line}", file=sys.stderr)
+
+
 def train_all(experiment: Experiment, engine: Engine) -> Status:
+    check_writable(engine.store)
     for name in {config.data for config in experiment.runs}:
-        load(name, engine.data_root)  # one download before many processes, and mistakes are told at once
+        # One download before many processes, and mistakes are told at once.
+        check_nets(experiment.runs, load(name, engine.data_root))
+    if changed := changed_nets(engine.store, experiment.all_runs):
+        raise UsageError(changed[0])
     try:
         return sweep(experiment, engine)
     except KeyboardInterrupt:
@@ -90,7 +128,7 @@ def train_all(experiment: Experiment, engine: Engine) -> Status:
 
 def check_failed(runs: int) -> None:
     if runs:
-        raise SweepError(f"{runs} runs failed; mend the cause, then go on with --retry")
+        raise SweepError(f"{count(runs, 'run')} failed; mend the cause, then go on with --retry")
 
 
 def make_engine(args: argparse.Namespace, store: Store) -> Engine:

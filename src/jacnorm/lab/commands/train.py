@@ -24,15 +24,23 @@ HELP = {
     "net": "mlp, lenet, vgg16, resnet18, or your own package.module:factory (called without arguments)",
     "width": "scales the channels of vgg16 and resnet18",
     "method": "the regularizer",
-    "weight": "its weight, λ",
+    "weight": "its weight, λ (not none)",
+    "learning_rate": "of SGD",
+    "momentum": "of SGD",
+    "batch_size": "images a step",
+    "epochs": "passes over the train split",
+    "schedule": "of the learning rate: constant, or down to 0 in half a cosine",
     "augment": "random crop and horizontal flip",
     "protocol": "validate on the test split, as the paper does, or on a sixth of train that is held out",
+    "seed": "of the weights, the order of the images and all else that is random",
     "iterations": "rounds of power iteration (spectral, spectral-bound)",
     "projections": "random projections (frobenius)",
     "warm_start": "go on from each sample's last vector; the paper starts at random (spectral)",
     "h": "the shape of the penalty (spectral)",
     "threshold": "of h = hinge",
     "batch_norm": "whether the penalty's gradient passes through the batch's variance",
+    "every": "pay the penalty at every k-th step only, k times as much (not l2)",
+    "fraction": "of each batch that pays the penalty (spectral, frobenius, analytic)",
 }
 
 
@@ -60,7 +68,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     types, defaults = get_type_hints(RunConfig), RunConfig()
     for name in field_names():
         option = "--" + name.replace("_", "-")
-        text = f"{HELP.get(name, name.replace('_', ' '))} (default: {getattr(defaults, name)})"
+        text = f"{HELP[name]} (default: {getattr(defaults, name)})"
         if types[name] is bool:
             action = argparse.BooleanOptionalAction
             group.add_argument(option, action=action, default=argparse.SUPPRESS, help=text)

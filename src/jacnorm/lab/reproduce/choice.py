@@ -30,7 +30,7 @@ def choose(experiment: Experiment, results: dict[str, Result]) -> tuple[Choice, 
 
 
 def labels(experiment: Experiment) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(run.label for run in experiment.runs))
+    return experiment.labels
 
 
 def all_ids(experiment: Experiment) -> set[str]:

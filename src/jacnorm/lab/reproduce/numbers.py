@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..wording import count as count
 from .statistics import Difference, Summary
 
 NOTHING = "–"
@@ -44,11 +45,3 @@ def probability(p: float) -> str:
     ('p = 0.042', 'p < 0.001')
     """
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
-
-
-def count(n: int, what: str) -> str:
-    """
-    >>> count(1, "seed"), count(2, "seed")
-    ('1 seed', '2 seeds')
-    """
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"

@@ -23,6 +23,7 @@ text = "…"
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -42,6 +43,16 @@ class Experiment:
     screening_epochs: int | None = None
     paper: dict[str, list[float]] = field(default_factory=dict)  # what the paper found, for the report
     claims: tuple[dict[str, Any], ...] = ()  # and what it says of that
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What tables and claims call the methods."""
+        return tuple(dict.fromkeys(run.label for run in self.runs))
+
+    @property
+    def all_runs(self) -> tuple[RunConfig, ...]:
+        """Of both stages, also those that are never chosen."""
+        return self.runs if self.screening_epochs is None else (*self.screening_runs(), *self.runs)
 
     def screening_runs(self) -> tuple[RunConfig, ...]:
         """Stage one: every setting with its first seed, for a few epochs."""
@@ -79,11 +90,8 @@ def read_experiment(path: Path) -> Experiment:
             f"{path}: there is no section {unknown.pop()!r}; there are {', '.join(sorted(SECTIONS))}"
         )
     grid = {key: _values(path, key, values) for key, values in content.get("grid", {}).items()}
-    runs = _unique(
-        make_config(content.get("base", {}) | dict(zip(grid, values, strict=True)))
-        for values in product(*grid.values())
-    )
-    return Experiment(
+    runs = _runs(path, content.get("base", {}), grid)
+    experiment = Experiment(
         name=path.stem,
         title=content.get("title", path.stem),
         runs=runs,
@@ -91,11 +99,42 @@ def read_experiment(path: Path) -> Experiment:
         paper=_paper(path, content.get("paper", {})),
         claims=tuple(content.get("claims", ())),
     )
+    if not content.get("base") and not content.get("grid"):
+        raise ConfigError(f"{path}: asks for no runs: it has neither [base] nor [grid]")
+    _check_claims(path, experiment)
+    return experiment
 
 
 def setting(run: RunConfig) -> str:
     """The same for runs that differ in their seed alone."""
     return replace(run, seed=0).id
+
+
+def _runs(path: Path, base: Mapping[str, Any], grid: Mapping[str, list[Any]]) -> tuple[RunConfig, ...]:
+    try:
+        return _unique(
+            make_config({**base, **dict(zip(grid, values, strict=True))})
+            for values in product(*grid.values())
+        )
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def _check_claims(path: Path, experiment: Experiment) -> None:
+    """Now, not after days of training."""
+    for claim in experiment.claims:
+        named = [claim.get("more"), claim.get("less"), *claim.get("methods", ())]
+        if absent := [name for name in named if name is not None and name not in experiment.labels]:
+            raise ConfigError(
+                f"{path}: a claim is about {absent[0]!r}, which the grid has not; it has "
+                f"{', '.join(experiment.labels)}{_about_starts(absent[0], experiment.labels)}"
+            )
+
+
+def _about_starts(absent: str, labels: Iterable[str]) -> str:
+    if {absent, *labels} >= {"spectral", "spectral-warm"}:
+        return ' (method = "spectral" is spectral-warm with warm_start = true, its default; else spectral)'
+    return ""
 
 
 def _screening_epochs(path: Path, section: dict[str, Any] | None, runs: tuple[RunConfig, ...]) -> int | None:
@@ -126,6 +165,8 @@ def _paper(path: Path, section: dict[str, Any]) -> dict[str, list[float]]:
 def _values(path: Path, key: str, values: Any) -> list[Any]:
     if not isinstance(values, list) or not values:
         raise ConfigError(f"{path}: [grid] {key} must be a list of values, found {values!r}")
+    if twice := [value for i, value in enumerate(values) if value in values[:i]]:
+        raise ConfigError(f"{path}: [grid] {key} has {twice[0]!r} twice")
     return values
 
 

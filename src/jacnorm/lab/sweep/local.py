@@ -57,14 +57,16 @@ class LocalEngine(Engine):
         log = self.store.log_file(config)
         log.parent.mkdir(parents=True, exist_ok=True)
         file = log.open("a")
-        process = subprocess.Popen(
-            [sys.executable, "-m", "jacnorm.lab.sweep.worker"],
-            stdin=subprocess.PIPE,
-            stdout=file,
-            stderr=file,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": str(self.threads)},
-        )
+        with self.store.starting(config) as held:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "jacnorm.lab.sweep.worker"],
+                stdin=subprocess.PIPE,
+                stdout=file,
+                stderr=file,
+                text=True,
+                env={**os.environ, "OMP_NUM_THREADS": str(self.threads)},
+                pass_fds=[held.fileno()],
+            )
         assert process.stdin is not None
         task = order(config, self.store, self.data_root, self.device, self.threads)
         process.stdin.write(json.dumps(task) + "\n")

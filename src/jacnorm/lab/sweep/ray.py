@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from typing import Any
 
 import ray
 from ray.exceptions import (
+    AuthenticationError,
     LocalRayletDiedError,
     NodeDiedError,
     OutOfMemoryError,
@@ -138,18 +140,32 @@ class RayEngine(Engine):
 def _connected(address: str) -> Iterator[None]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody asked us to report anything
     dashboard = False if address == "local" else None
-    try:
-        _knock(address)
-        ray.init(address, include_dashboard=dashboard, log_to_driver=False, logging_level=logging.ERROR)
-    except (OSError, RuntimeError, ValueError, RayError) as error:
-        found = " ".join(str(error).split())
-        raise ClusterError(
-            f"--address {address}: no Ray to work with ({found}); ray start --head starts a cluster"
-        ) from error
+    with tempfile.TemporaryDirectory() as folder:
+        said = Path(folder) / "said"
+        try:
+            _knock(address)
+            with _output_to(said):  # Ray does not tell what it knows in its error
+                ray.init(
+                    address, include_dashboard=dashboard, log_to_driver=False, logging_level=logging.ERROR
+                )
+        except (OSError, RuntimeError, ValueError, RayError) as error:
+            raise _no_cluster(address, error, said.read_text() if said.exists() else "") from error
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _no_cluster(address: str, error: Exception, said: str) -> ClusterError:
+    if isinstance(error, AuthenticationError) or "InvalidAuthToken" in said:
+        return ClusterError(
+            f"--address {address}: the cluster asks for its token: export RAY_AUTH_MODE=token, and put what "
+            "`ray get-auth-token` prints on its first machine into ~/.ray/auth_token here"
+        )
+    found = " ".join(str(error).split())
+    return ClusterError(
+        f"--address {address}: no Ray to work with ({found}); ray start --head starts a cluster"
+    )
 
 
 def _knock(address: str) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 from ..config import RunConfig
+from ..wording import count
 from .engine import Engine
 from .experiment import Experiment
-from .status import LiveView, Status, status
+from .live import LiveView
+from .status import Status, status
 from .store import Store
 
 
@@ -13,6 +17,8 @@ def sweep(experiment: Experiment, engine: Engine) -> Status:
     """Train what is not trained yet; what became of the runs."""
     if experiment.screening_epochs is None:
         return _stage(experiment.title, experiment.runs, engine)
+    if coming := to_come(experiment, engine.store):
+        print(f"{experiment.title}, stage 1 of 2; {coming}", file=sys.stderr, flush=True)
     first = _stage(f"{experiment.title}, screening", experiment.screening_runs(), engine)
     losses = {config.id: engine.store.validation_loss(config) for config in first.done}
     second = _stage(f"{experiment.title}, chosen", experiment.chosen_runs(losses), engine)
@@ -24,16 +30,29 @@ def known_runs(experiment: Experiment, store: Store) -> tuple[RunConfig, ...]:
     if experiment.screening_epochs is None:
         return experiment.runs
     first = experiment.screening_runs()
-    if not all(store.is_done(config) or store.has_failed(config) for config in first):
+    if not _is_over(first, store):
         return first
     losses = {config.id: store.validation_loss(config) for config in first if store.is_done(config)}
     return first + experiment.chosen_runs(losses)
+
+
+def to_come(experiment: Experiment, store: Store) -> str:
+    """What follows the runs that are known now, if anything does."""
+    if experiment.screening_epochs is None or _is_over(experiment.screening_runs(), store):
+        return ""
+    second = experiment.chosen_runs({run.id: 0.0 for run in experiment.screening_runs()})  # as many as any
+    runs, epochs = count(len(second), "run"), count(experiment.runs[0].epochs, "epoch")
+    return f"a second stage follows: the best of each method in full, {runs} of {epochs}"
 
 
 def forget_failures(experiment: Experiment, store: Store) -> None:
     """What was given up is tried again by the next sweep."""
     for config in known_runs(experiment, store):
         store.forget_failures(config)
+
+
+def _is_over(stage: tuple[RunConfig, ...], store: Store) -> bool:
+    return all(store.is_done(config) or store.has_failed(config) for config in stage)
 
 
 def _stage(title: str, runs: tuple[RunConfig, ...], engine: Engine) -> Status:

@@ -9,16 +9,16 @@ from __future__ import annotations
 import fcntl
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ..checkpoint import write_atomically, write_json
 from ..config import RunConfig
 from ..results import VERSION, CutShortError, NewerVersionError, read_result, short, validation_loss
-from ..run_files import finished_epochs
+from ..run_files import finished_epochs, marked_with
 
 RESULT_PARTS = ("id", "config", "test", "history")
 MAX_ATTEMPTS = 3  # a run that fails is tried twice more
@@ -33,6 +33,17 @@ def _is_whole(file: Path, _written: int) -> bool:
         return False
     except NewerVersionError:
         return True
+
+
+def _is_locked(file: Path) -> bool:
+    try:
+        with file.open() as opened:  # looking must not make anything
+            fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
 
 
 @dataclass(frozen=True)
@@ -59,6 +70,12 @@ class Store:
 
     def result(self, config: RunConfig) -> dict[str, Any]:
         return read_result(self.result_file(config), RESULT_PARTS)
+
+    def fingerprint(self, config: RunConfig) -> str | None:
+        """Of the user's own net that a run was trained with, in full or in part, if that is known."""
+        if self.is_done(config):
+            return read_result(self.result_file(config), ()).get("fingerprint")
+        return marked_with(self.run_folder(config))
 
     def publish(self, config: RunConfig, result: dict[str, Any]) -> None:
         """One small file that a person can read: a line a metric, one number an epoch."""
@@ -95,14 +112,8 @@ class Store:
         return finished_epochs(self.run_folder(config))
 
     def is_running(self, config: RunConfig) -> bool:
-        try:
-            with (self.run_folder(config) / "lock").open() as file:  # looking must not make anything
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except FileNotFoundError:
-            return False
-        except BlockingIOError:
-            return True
-        return False
+        """Or about to: a process takes seconds to begin."""
+        return any(_is_locked(self.run_folder(config) / name) for name in ("lock", "starting"))
 
     def tidy(self, config: RunConfig) -> None:
         """Remove what one that was killed left half written. Only for who has the lock."""
@@ -110,6 +121,16 @@ class Store:
         for file in mine:
             if not file.name.startswith(".failures.json"):  # which sweeps write, without the lock
                 file.unlink()
+
+    @contextmanager
+    def starting(self, config: RunConfig) -> Iterator[IO[str]]:
+        """A file for a new process to inherit, locked as long as that lives."""
+        folder = self.run_folder(config)
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "starting").open("w") as file:
+            with suppress(BlockingIOError):  # another sweep is quicker, which the process will find out
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield file
 
     @contextmanager
     def lock(self, config: RunConfig) -> Iterator[bool]:

@@ -1,0 +1,92 @@
+"""What can be told before hours of training: folders, names, nets whose code has changed, damaged files."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from ..config import RunConfig
+from ..data import DataSet
+from ..data.catalog import SETS
+from ..errors import UsageError
+from ..fingerprint import fingerprint, is_own
+from ..nets import NETS, NetError, build
+from ..results import CutShortError, ResultError
+from ..run import start
+from ..run_files import CHANGED_NET
+from ..wording import count, did_you_mean
+from .store import Store
+
+
+def check_writable(store: Store) -> None:
+    """By writing: permissions do not tell of read-only disks or full ones."""
+    for folder in (store.runs, store.results):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder) as file:
+                file.write(b"room for a file?")
+        except OSError as error:
+            raise UsageError(f"{folder}: cannot be written to ({error.strerror})") from error
+
+
+def check_readable(store: Store) -> None:
+    """Folders that are not there yet are empty ones."""
+    for folder in (store.runs, store.results):
+        try:
+            list(folder.iterdir())
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise UsageError(f"{folder}: cannot be read ({error.strerror})") from error
+
+
+def check_names(runs: Iterable[RunConfig]) -> None:
+    """Of data sets and nets; a user's own nets are not looked for."""
+    for run in runs:
+        if run.data not in SETS:
+            raise UsageError(f"there is no data set {run.data!r}: {did_you_mean(run.data, SETS)}")
+        if run.net not in NETS and not is_own(run.net):
+            raise NetError(
+                f"there is no net {run.net!r}: {did_you_mean(run.net, NETS)}, or package.module:factory"
+            )
+
+
+def check_nets(runs: Iterable[RunConfig], data: DataSet) -> None:
+    """Each can be built and takes these images: told once here, not three times by each run."""
+    for run in {(run.net, run.width): run for run in runs if run.data == data.name}.values():
+        try:
+            with torch.random.fork_rng():
+                start(run, data, "cpu")
+        except UsageError as error:
+            raise UsageError(f"net = {run.net!r}: {error}") from error
+
+
+def changed_nets(store: Store, runs: Sequence[RunConfig]) -> list[str]:
+    """A line for each own net that is no longer the one its results are of."""
+    lines = []
+    for net in dict.fromkeys(run.net for run in runs if is_own(run.net)):
+        with torch.random.fork_rng():
+            now = fingerprint(build(net, 0, 0, 0))  # an own net is told nothing of the data
+        before = [mark for run in runs if run.net == net and (mark := store.fingerprint(run)) is not None]
+        if others := [mark for mark in before if mark != now]:
+            lines.append(
+                f"{net}: {count(len(others), 'run')} in {store.results} and {store.runs} had another net of "
+                f"this name: {CHANGED_NET}, or move those runs and their results away"
+            )
+    return lines
+
+
+def damaged(store: Store, runs: Iterable[RunConfig]) -> list[str]:
+    """A line for each result that is there and cannot be used."""
+    lines = []
+    for run in runs:
+        try:
+            if store.result_file(run).exists():
+                store.result(run)
+        except CutShortError as error:
+            lines.append(f"{error}; its run is made again")
+        except ResultError as error:
+            lines.append(str(error))
+    return lines
