@@ -99,7 +99,7 @@ def test_ours_have_no_fingerprint(here):
         (["--runs", "/proc/nope"], "/proc/nope: cannot be written to"),
         (["--runs", "my.toml"], "my.toml: cannot be written to"),
         (["--results", "my.toml"], "my.toml/my: cannot be written to"),
-        (["--results", "my.toml", "--retry"], "my.toml/my: cannot be written to"),
+        (["--runs", "my.toml", "--retry"], "my.toml: cannot be written to"),
         (["--results", "my.toml", "--status"], "my.toml/my: cannot be read"),
         (["--runs", "my.toml", "--status"], "my.toml: cannot be read"),
     ],
