@@ -10,6 +10,7 @@ from typing import Any
 from ...errors import JacnormError
 from ..data import load
 from ..errors import UsageError
+from ..reproduce.tell import tell_sweep
 from ..sweep.engine import Engine
 from ..sweep.experiment import Experiment, read_experiment
 from ..sweep.local import LocalEngine
@@ -75,6 +76,7 @@ def run(args: argparse.Namespace) -> None:
         forget_failures(experiment, store)
     found = train_all(experiment, engine)
     print(found)
+    print(f"\n{tell_sweep(experiment, args.experiment, args.results)}")
     check_failed(len(found.failed))
 
 

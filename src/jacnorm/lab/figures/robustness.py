@@ -17,7 +17,7 @@ def noise(groups: Groups) -> Figure:
     axes = figure.subplots()
     x = next(iter(groups.values()))[0]["noise"]["variances"]
     lines(axes, x, {name: [_points(r["noise"]["drop"]) for r in group] for name, group in groups.items()})
-    axes.set_xlabel("variance σ² of the noise on each pixel")
+    axes.set_xlabel("variance of the noise on each pixel")
     axes.set_ylabel("accuracy less clean accuracy, points")
     tidy(axes)
     legend(axes, groups)
