@@ -177,7 +177,7 @@ def test_a_sweep_that_has_only_begun_is_not_a_reproduction(tmp_path):
     assert content.under_way == (("Table 1, KMNIST", "17 of 84 screening runs"),)
     assert [found.words for found in content.outcomes] == ["5 not tested yet"]
     shown = to_html(content)
-    assert "<li>Table 1, KMNIST: 17 of 84 screening runs</li>" in shown
+    assert "<li>Table 1, KMNIST (17 of 84 screening runs)</li>" in shown
     assert f"<code>{tmp_path}</code>" in shown
 
 

@@ -33,6 +33,7 @@ def test_claims_are_about_what_is_measured(item):
         measured = item.figure.measurement.quantities({label: [] for label in LABELS})
         known = {quantity: set(methods) for quantity, methods in measured.items()}
         claims = item.figure.claims
+        assert set(measured) <= set(item.figure.measurement.units)  # evidence without a unit says little
     for claim in claims:
         assert {claim.more, claim.less, *claim.methods} - {""} <= known[claim.quantity], claim.text
 

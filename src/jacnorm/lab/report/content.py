@@ -92,4 +92,6 @@ def _environments(results: Sequence[dict[str, Any]]) -> tuple[tuple[str, int], .
 
 
 def _duration(seconds: float) -> str:
-    return f"{seconds / 3600:.0f} hours" if seconds > 2 * 3600 else f"{seconds / 60:.0f} minutes"
+    if seconds > 2 * 3600:
+        return f"{seconds / 3600:.0f} hours"
+    return f"{seconds / 60:.0f} minutes" if seconds > 90 else f"{seconds:.0f} seconds"
