@@ -118,7 +118,8 @@ def test_only_what_the_paper_says_is_counted_as_its_claims(results, tmp_path, mo
     digits = read_experiment(EXPERIMENTS / "table1-digits.toml")
     publish(tmp_path / "results" / digits.name, digits.screening_runs()[0], 90.0)
     monkeypatch.setattr("jacnorm.lab.report.content.drawings", lambda section: ())  # they take seconds
-    content = collect(all_items(EXPERIMENTS), tmp_path / "results")
+    items = [*find_items(EXPERIMENTS, "all", "kmnist"), *find_items(EXPERIMENTS, "all", "digits")]
+    content = collect(items, tmp_path / "results")
     assert digits.title in [part.section.title for part in content.parts]
     assert sum(found.number for found in content.outcomes) == 5 + 9 + 1 + 3
     assert content.own_questions == 1 + 1 + 1
@@ -128,7 +129,7 @@ def test_a_quick_look_counts_no_claims(tmp_path):
     experiment = read_experiment(EXPERIMENTS / "table1-digits.toml")
     for config in experiment.screening_runs():
         publish(tmp_path / experiment.name, config, 90.0)
-    content = collect(all_items(EXPERIMENTS), tmp_path)
+    content = collect(find_items(EXPERIMENTS, "all", "digits"), tmp_path)
     assert content.quick
     assert content.title == "Exact Spectral Norm Regularization: a quick look"
     assert to_html(content).count("reproduces the paper") == 1  # said once
@@ -161,7 +162,7 @@ def test_skipped_files_are_named_on_the_page_and_on_the_terminal(results, tmp_pa
     publish(mine, experiment.screening_runs()[0], 90.0)
     newer = publish(mine, experiment.screening_runs()[1], 90.0)
     newer.write_text(json.dumps({"version": 7}))
-    options = ["--results", str(tmp_path / "results"), "--experiments", str(EXPERIMENTS)]
+    options = [str(EXPERIMENTS / "table1-kmnist.toml"), "--results", str(tmp_path / "results")]
     assert main(["report", *options, "--out", str(tmp_path / "page.html")]) == 0
     assert capsys.readouterr().err.startswith(f"warning: {newer}: of version 7")
     assert f"{newer.name}: of version 7" in (tmp_path / "page.html").read_text()

@@ -181,7 +181,7 @@ def test_records_with_other_settings_are_named_and_skipped(table, tmp_path):
     section = figure(now, table, tmp_path)
     assert section.empty
     (warning,) = section.warnings
-    assert "8 records are unfinished or were measured with other settings: skipped" in warning
+    assert "8 records unfinished or measured with other settings: skipped" in warning
     assert section.notes[-1] == "Still missing: 8 of 8 networks."
 
 
@@ -216,7 +216,7 @@ def counted(monkeypatch):
 def test_a_log_file_has_one_line_of_a_quick_figure(table, tmp_path, counted, capsys):
     bench = Bench("digits", tmp_path / "runs", None, torch.device("cpu"))
     measure(plan(3, ROBUSTNESS), table, tmp_path, bench)
-    assert capsys.readouterr().err == "Figure 3: 0 of 32 measurements done\n"
+    assert capsys.readouterr().err == "Figure 3: measuring, 0 of 32 done\n"
     measure(plan(3, ROBUSTNESS), table, tmp_path, bench)
     assert capsys.readouterr().err == ""
 

@@ -155,7 +155,7 @@ def test_files_of_other_runs_are_named_and_skipped(experiment, complete):
     publish(complete / experiment.name, stranger, 99.0)
     section = table1(experiment, complete)
     (warning,) = section.warnings
-    assert "1 result files are of runs that this experiment does not ask for" in warning
+    assert "1 result file of runs that this experiment does not ask for" in warning
     assert f"{stranger.id}.json" in warning
     assert section.tables[0].rows[0][2] == "94.50 ± 0.50"
 

@@ -57,7 +57,9 @@ def measure(plan: FigurePlan, table: Experiment, results: Path, bench: Bench) ->
         return
     away = sum(bool(found.lacking(n)) and not bench.has(n) for n in found.networks)
     if away:
-        print(f"{plan.title}: the weights of {away} networks are not in {bench.runs}", file=sys.stderr)
+        print(
+            f"{plan.title}: the weights of {count(away, 'network')} are not in {bench.runs}", file=sys.stderr
+        )
     wanted = [(n, kind) for n in found.networks if bench.has(n) for kind in found.lacking(n)]
     records = dict(found.stored.results)
     for network, kind in _watched(plan.title, wanted):
@@ -75,7 +77,7 @@ def _watched(title: str, wanted: list[tuple[Network, str]]) -> Iterator[tuple[Ne
     for done, (network, kind) in enumerate(bar):
         if bar.disable and time.monotonic() - said > LOG_SECONDS:
             said = time.monotonic()
-            print(f"{title}: {done} of {count(len(wanted), 'measurement')} done", file=sys.stderr, flush=True)
+            print(f"{title}: measuring, {done} of {len(wanted)} done", file=sys.stderr, flush=True)
         bar.set_postfix_str(f"{network.label} s{network.config.seed}, {kind}")
         yield network, kind
 
@@ -132,6 +134,6 @@ def _outdated(found: Subjects) -> tuple[str, ...]:
     if not ids:
         return ()
     return (
-        f"{found.plan.name}: {len(ids)} records are unfinished or were measured with other settings: skipped "
+        f"{found.plan.name}: {count(len(ids), 'record')} unfinished or measured with other settings: skipped "
         f"(first {ids[0]})",
     )
