@@ -7,8 +7,9 @@ import pytest
 
 from jacnorm.lab.cli import main
 from jacnorm.lab.evaluate import judge
+from jacnorm.lab.evaluate.compare import comparison
+from jacnorm.lab.evaluate.groups import grouped
 from jacnorm.lab.evaluate.record import alarms
-from jacnorm.lab.figures.common import grouped
 
 FIGURES = ("noise", "attacks", "judge", "boundary", "calibration", "landscape", "cost")
 
@@ -145,10 +146,62 @@ def test_the_alarm_when_square_beats_the_gradient():
         ),
         (
             [{"method": "none", "epochs": 1, "seed": 0}, {"method": "none", "epochs": 2, "seed": 0}],
-            ["0", "1"],
+            ["none, epochs = 1", "none, epochs = 2"],
         ),
     ],
 )
 def test_labels_tell_groups_apart(configs, labels):
     records = [{"id": str(i), "config": config} for i, config in enumerate(configs)]
     assert list(grouped(records)) == labels
+
+
+def compared(*runs):
+    """Of (method, epochs, seed, accuracy)."""
+    return comparison(
+        [
+            {
+                "id": f"{method}-{epochs}-{seed}",
+                "config": {"method": method, "epochs": epochs, "seed": seed},
+                "test": {"accuracy": accuracy, "loss": 0.5, "sigma": 2.0},
+            }
+            for method, epochs, seed, accuracy in runs
+        ]
+    )
+
+
+def test_seeds_are_averaged_and_screening_runs_stand_apart():
+    told = compared(("l2", 4, 0, 0.5), ("l2", 15, 0, 0.9), ("l2", 15, 1, 0.92), ("none", 15, 0, 0.8))
+    full, screening = told.split("\n\nMean")
+    assert full.splitlines()[0] == "Mean ± standard deviation over n seeds, epochs = 15:"
+    header, l2, none = full.splitlines()[2:]
+    assert header.split("  ")[0] == "method"
+    assert "2  91.00% ± 1.41%  0.5000 ± 0.0000" in l2  # 0.02/√2
+    assert none.split()[:3] == ["none", "1", "80.00%"]
+    assert "epochs = 4 (not to be compared with 15):" in screening
+    assert "50.00%" in screening
+    assert "50.00%" not in full
+
+
+def test_many_methods_or_long_names_still_fit_a_terminal():
+    told = comparison(
+        [
+            {
+                "id": str(i),
+                "config": {
+                    "method": "l2",
+                    "batch_size": 32 + i % 2,
+                    "weight": 0.1 + i,
+                    "epochs": 1,
+                    "seed": 0,
+                },
+                "test": {"accuracy": i / 20, "loss": 0.5, "sigma": 2.0},
+                "noise": {"variances": [0.1, 0.2, 0.3], "accuracy": [0.3, 0.2, 0.1]},
+            }
+            for i in range(12)
+        ]
+    )
+    assert max(map(len, told.splitlines())) <= 120
+    for i in range(12):
+        assert told.count(f"({i + 1}) l2, batch size = {32 + i % 2}, λ = {0.1 + i:g}\n") == 1  # the key
+        assert told.count(f"{i / 20:.2%}") >= 1
+    assert told.count("accuracy, noise of variance 0.3") == 2  # columns in two blocks

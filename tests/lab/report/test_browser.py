@@ -17,6 +17,7 @@ pytestmark = pytest.mark.skipif(
     reason="needs a browser: install chromium (Debian: apt-get install chromium)",
 )
 
+MARGIN = 16  # of the page
 PHONE, DESKTOP, SHEET = 390, 1280, 688  # SHEET: what A4 leaves between its margins
 
 # Measures the page in a frame of each width, and writes what it found where --dump-dom shows it.
@@ -97,6 +98,11 @@ def test_figures_are_there_and_legible(looks, width):
     assert len(looks[width]["svgs"]) == 9
     assert all(w > 300 and h > 100 for w, h in looks[width]["svgs"])
     assert min(looks[width]["letters"]) > 5.5  # pixels
+
+
+def test_figures_fit_a_phone(looks):
+    """Whole, with their legends: none is to be scrolled sideways."""
+    assert max(w for w, _ in looks[PHONE]["svgs"]) <= PHONE - 2 * MARGIN
 
 
 def test_nothing_is_fetched(looks):

@@ -11,9 +11,10 @@ import pytest
 from made_results import publish
 
 from jacnorm.lab.cli import main
-from jacnorm.lab.report.content import _commands, collect
+from jacnorm.lab.report.content import collect
 from jacnorm.lab.report.page import to_html
-from jacnorm.lab.reproduce.catalog import find_items
+from jacnorm.lab.report.rerun import commands
+from jacnorm.lab.reproduce.catalog import all_items, find_items
 from jacnorm.lab.sweep.experiment import read_experiment
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
@@ -99,10 +100,10 @@ def test_it_tells_protocol_stages_and_what_is_not_there(text):
 def test_how_to_rerun_names_the_folder_of_these_results(results, text):
     where = f"--results {results}"
     assert f"jacnorm reproduce all --data kmnist {where}\njacnorm report {where}" in text
-    items = [(item, None) for item in find_items(EXPERIMENTS, "all", "digits")]
-    assert _commands(items, Path("results")) == ("jacnorm reproduce all --data digits", "jacnorm report")
+    items = find_items(EXPERIMENTS, "all", "digits")
+    assert commands(items, Path("results")) == ("jacnorm reproduce all --data digits", "jacnorm report")
     quick = Path("runs/quick/results")
-    assert _commands(items, quick) == ("jacnorm reproduce all --quick", f"jacnorm report --results {quick}")
+    assert commands(items, quick) == ("jacnorm reproduce all --quick", f"jacnorm report --results {quick}")
 
 
 def test_how_much_screening_saves_is_counted(text):
@@ -117,23 +118,27 @@ def test_only_what_the_paper_says_is_counted_as_its_claims(results, tmp_path, mo
     digits = read_experiment(EXPERIMENTS / "table1-digits.toml")
     publish(tmp_path / "results" / digits.name, digits.screening_runs()[0], 90.0)
     monkeypatch.setattr("jacnorm.lab.report.content.drawings", lambda section: ())  # they take seconds
-    content = collect(EXPERIMENTS, tmp_path / "results")
+    items = [*find_items(EXPERIMENTS, "all", "kmnist"), *find_items(EXPERIMENTS, "all", "digits")]
+    content = collect(items, tmp_path / "results")
     assert digits.title in [part.section.title for part in content.parts]
-    assert sum(number for number, _ in content.outcomes) == 5 + 9 + 1 + 3
+    assert sum(found.number for found in content.outcomes) == 5 + 9 + 1 + 3
+    assert content.own_questions == 1 + 1 + 1
 
 
 def test_a_quick_look_counts_no_claims(tmp_path):
     experiment = read_experiment(EXPERIMENTS / "table1-digits.toml")
     for config in experiment.screening_runs():
         publish(tmp_path / experiment.name, config, 90.0)
-    content = collect(EXPERIMENTS, tmp_path)
+    content = collect(find_items(EXPERIMENTS, "all", "digits"), tmp_path)
     assert content.quick
+    assert content.title == "Exact Spectral Norm Regularization: a quick look"
+    assert to_html(content).count("reproduces the paper") == 1  # said once
     assert content.outcomes == ()
     assert "Of the paper's claims" not in to_html(content)
 
 
 def test_it_is_the_same_each_time(results, text):
-    assert to_html(collect(EXPERIMENTS, results)) == text
+    assert to_html(collect(all_items(EXPERIMENTS), results)) == text
 
 
 def test_what_files_say_is_shown_as_text(tmp_path):
@@ -144,7 +149,7 @@ def test_what_files_say_is_shown_as_text(tmp_path):
     experiment = read_experiment(folder / "table1-digits.toml")
     publish(tmp_path / "results" / experiment.name, experiment.runs[0], 90.0)
     (tmp_path / "results" / experiment.name / "<b>.json").write_text("{")
-    shown = to_html(collect(folder, tmp_path / "results"))
+    shown = to_html(collect(all_items(folder), tmp_path / "results"))
     assert "<script>" not in shown
     assert "<b>" not in shown
     assert "&lt;script&gt;alert(1)" in shown
@@ -157,10 +162,82 @@ def test_skipped_files_are_named_on_the_page_and_on_the_terminal(results, tmp_pa
     publish(mine, experiment.screening_runs()[0], 90.0)
     newer = publish(mine, experiment.screening_runs()[1], 90.0)
     newer.write_text(json.dumps({"version": 7}))
-    options = ["--results", str(tmp_path / "results"), "--experiments", str(EXPERIMENTS)]
+    options = [str(EXPERIMENTS / "table1-kmnist.toml"), "--results", str(tmp_path / "results")]
     assert main(["report", *options, "--out", str(tmp_path / "page.html")]) == 0
     assert capsys.readouterr().err.startswith(f"warning: {newer}: of version 7")
     assert f"{newer.name}: of version 7" in (tmp_path / "page.html").read_text()
+
+
+def test_a_sweep_that_has_only_begun_is_not_a_reproduction(tmp_path):
+    experiment = read_experiment(EXPERIMENTS / "table1-kmnist.toml")
+    for config in experiment.screening_runs()[:17]:
+        publish(tmp_path / experiment.name, config, 90.0)
+    content = collect(find_items(EXPERIMENTS, "table1"), tmp_path)
+    assert content.absent == ("Table 1, FashionMNIST", "Table 1, CIFAR10")
+    assert content.title == "Exact Spectral Norm Regularization: not reproduced yet"
+    assert content.under_way == (("Table 1, KMNIST", "17 of 84 screening runs"),)
+    assert [found.words for found in content.outcomes] == ["5 not tested yet"]
+    shown = to_html(content)
+    assert "<li>Table 1, KMNIST (17 of 84 screening runs)</li>" in shown
+    assert f"<code>{tmp_path}</code>" in shown
+
+
+OWN = """
+title = "Mine"
+[grid]
+method = ["none", "l2"]
+seed = [0, 1]
+"""
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """An own experiment in an own folder, its runs done."""
+    monkeypatch.chdir(tmp_path)
+    Path("my.toml").write_text(OWN)
+    for config in read_experiment(Path("my.toml")).runs:
+        publish(Path("results/my"), config, 90.0 + config.seed + (config.method == "l2"))
+
+
+def test_a_page_of_an_own_experiment(mine, capsys):
+    assert main(["report", "my.toml", "--markdown", "my.md"]) == 0
+    assert capsys.readouterr().out == "my.html: a table from results\n"
+    assert main(["report", "my.toml"]) == 0
+    assert capsys.readouterr().out == "my.html: a table from results, in place of what was there\n"
+    shown, text = Path("my.html").read_text(), Path("my.md").read_text()
+    Reader(shown)
+    assert "<h1>Mine</h1>" in shown
+    assert text.startswith("# Mine\n")
+    assert "\n\n\n" not in text
+    assert "jacnorm sweep my.toml\njacnorm report my.toml" in shown
+    assert "| none | 2 | 90.50 ± 0.71 | 2.00 ± 0.00 |" in text
+    for page in (shown, text):
+        for theirs in ("reproduce", "Claims", "Does what", "Strannegård", "difference", "deviates"):
+            assert theirs not in page
+
+
+def test_an_own_experiment_beside_the_papers_is_found_by_its_content(mine, tmp_path):
+    (tmp_path / "my.toml").rename(tmp_path / "table.toml")
+    (tmp_path / "results" / "my").rename(tmp_path / "results" / "table")
+    assert main(["report", "--experiments", "."]) == 0
+    assert "<h1>Mine</h1>" in (tmp_path / "report.html").read_text()
+
+
+def test_a_page_lies_beside_its_results(mine, tmp_path, capsys):
+    """So that a quick look does not replace another page."""
+    (tmp_path / "runs" / "quick").mkdir(parents=True)
+    (tmp_path / "results").rename(tmp_path / "runs" / "quick" / "results")
+    assert main(["report", "--experiments", ".", "--results", "runs/quick/results"]) == 0
+    assert (tmp_path / "runs" / "quick" / "report.html").exists()
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_sweep_ends_with_its_table_and_the_next_command(mine, monkeypatch, capsys):
+    monkeypatch.setattr("jacnorm.lab.sweep.local.LocalEngine.run_all", lambda self, configs, watch: watch([]))
+    assert main(["sweep", "my.toml"]) == 0
+    told = capsys.readouterr().out
+    assert "none    2  90.50 ± 0.71  2.00 ± 0.00" in told
+    assert told.endswith("\nAs a page: jacnorm report my.toml\n")
 
 
 def test_markdown_says_the_same(page):
@@ -179,9 +256,10 @@ def test_markdown_says_the_same(page):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--results", "nowhere"], "nowhere: there is no such folder; jacnorm reproduce makes it"),
+        (["--results", "nowhere"], "nowhere: there is no such folder; jacnorm sweep and reproduce make it"),
         (["--results", "empty"], "no results of"),
         (["--results", "empty", "--experiments", "nowhere"], "run this in a checkout"),
+        (["nowhere.toml", "--results", "empty"], "nowhere.toml: there is no such file"),
     ],
 )
 def test_mistakes_are_told_in_one_line(options, message, tmp_path, monkeypatch, capsys):

@@ -33,6 +33,7 @@ def test_claims_are_about_what_is_measured(item):
         measured = item.figure.measurement.quantities({label: [] for label in LABELS})
         known = {quantity: set(methods) for quantity, methods in measured.items()}
         claims = item.figure.claims
+        assert set(measured) <= set(item.figure.measurement.units)  # evidence without a unit says little
     for claim in claims:
         assert {claim.more, claim.less, *claim.methods} - {""} <= known[claim.quantity], claim.text
 
@@ -64,6 +65,15 @@ def test_a_bad_claim_is_told_before_anything_is_trained(tmp_path):
     (tmp_path / "table1-x.toml").write_text('[base]\nseed = 1\n[[claims]]\ntext = "x"\nmor = "a"')
     with pytest.raises(ConfigError, match=r"table1-x.*a claim has no 'mor'"):
         find_items(tmp_path, "table1", "x")
+
+
+def test_files_are_known_by_what_they_hold(tmp_path):
+    """Not by their names: an own experiment and a figure about it."""
+    (tmp_path / "mine.toml").write_text("[grid]\nseed = [0]")
+    (tmp_path / "its-noise.toml").write_text('figure = 3\nnetworks = "mine"')
+    figure, table = all_items(tmp_path)
+    assert (figure.name, figure.table, figure.figure.figure) == ("its-noise", table.table, 3)
+    assert (table.name, table.figure, table.is_papers, table.is_quick) == ("mine", None, False, False)
 
 
 def test_data_that_no_file_is_for():

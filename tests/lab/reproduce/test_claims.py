@@ -1,9 +1,10 @@
 import math
+import re
 
 import pytest
 
 from jacnorm.lab.config import ConfigError
-from jacnorm.lab.reproduce.claims import FAILS, HOLDS, OPEN, Claim, judge, read_claims
+from jacnorm.lab.reproduce.claims import FAILS, HOLDS, OPEN, POINTS, UNTESTED, Claim, judge, read_claims
 from jacnorm.lab.reproduce.ordering import order_verdict
 
 
@@ -12,7 +13,8 @@ def seeds(*values):
 
 
 def verdict(claim, **methods):
-    (found,) = judge([claim], {"accuracy": {name.replace("_", "-"): v for name, v in methods.items()}})
+    quantities = {"accuracy": {name.replace("_", "-"): v for name, v in methods.items()}}
+    (found,) = judge([claim], quantities, {"accuracy": POINTS})
     return found
 
 
@@ -35,7 +37,8 @@ def test_the_evidence_is_the_difference():
     found = verdict(A_OVER_B, a=seeds(3.0, 3.1, 3.2), b=seeds(1.0, 1.2, 1.1))
     # differences 2, 1.9, 2.1: mean 2, s.e. 0.1/√3, t = 34.64, p = 1 − t/√(2 + t²)
     half = 4.302652729911275 * 0.1 / math.sqrt(3)
-    assert found.evidence == f"+2.00 [+{2 - half:.2f}, +{2 + half:.2f}], p < 0.001, n = 3"
+    interval = f"+2.00 [+{2 - half:.2f}, +{2 + half:.2f}] points of accuracy"
+    assert found.evidence == f"a − b = {interval}, p < 0.001, n = 3"
 
 
 def test_many_claims_must_stand_together():
@@ -45,21 +48,25 @@ def test_many_claims_must_stand_together():
     alone = verdict(A_OVER_B, a=a, b=b)
     assert alone.outcome == HOLDS
     claims = [Claim(str(i), more="a", less="b") for i in range(2)]
-    assert {v.outcome for v in judge(claims, {"accuracy": {"a": a, "b": b}})} == {OPEN}
+    assert {v.outcome for v in judge(claims, {"accuracy": {"a": a, "b": b}}, {})} == {OPEN}
 
 
 @pytest.mark.parametrize(
-    ("methods", "why"),
+    ("methods", "outcome", "why"),
     [
-        ({"a": seeds(1.0, 2.0)}, "no results for b"),
-        ({}, "no results for a, b"),
-        ({"a": seeds(1.5), "b": seeds(1.0)}, "+0.50 in the one seed in common: there is nothing to test"),
-        ({"a": {0: 1.0}, "b": {1: 1.0}}, "no seed in common"),
+        ({"a": seeds(1.0, 2.0)}, UNTESTED, "no results for b"),
+        ({}, UNTESTED, "no results for a, b"),
+        (
+            {"a": seeds(1.5), "b": seeds(1.0)},
+            OPEN,
+            "a − b = +0.50 points of accuracy in the one seed in common: there is nothing to test",
+        ),
+        ({"a": {0: 1.0}, "b": {1: 1.0}}, OPEN, "no seed in common"),
     ],
 )
-def test_what_cannot_be_told_says_why(methods, why):
+def test_what_cannot_be_told_says_why(methods, outcome, why):
     found = verdict(A_OVER_B, **methods)
-    assert found.outcome == OPEN
+    assert found.outcome == outcome
     assert why in found.evidence
 
 
@@ -90,7 +97,10 @@ def test_a_pair_that_is_clearly_apart_counts_though_another_may_be_further():
 
 def test_times():
     methods = {"a": seeds(10.0, 20.0, 40.0), "b": seeds(1.0, 2.2, 3.7)}  # about ten times
-    assert verdict(Claim("t", more="a", less="b", factor=(5, 20)), **methods).outcome == HOLDS
+    found = verdict(Claim("t", more="a", less="b", factor=(5, 20)), **methods)
+    assert found.outcome == HOLDS
+    # (10 · 20/2.2 · 40/3.7)^⅓ = 9.94
+    assert re.fullmatch(r"accuracy of a / b = 9\.94 \[.*\], n = 3; asked for: 5 to 20", found.evidence)
     assert verdict(Claim("t", more="a", less="b", factor=(5, math.inf)), **methods).outcome == HOLDS
     assert verdict(Claim("t", more="a", less="b", factor=(10, 20)), **methods).outcome == OPEN
     assert verdict(Claim("t", more="a", less="b", factor=(50, 200)), **methods).outcome == FAILS

@@ -90,7 +90,7 @@ def test_figure_3(table, tmp_path):
     assert paper.header == (
         "method",
         "n",
-        "noise, σ² = 0.2",
+        "noise, variance 0.2",
         "PGD, 4 steps",
         "TPGD, 4 steps",
         "Square, 4 queries",
@@ -151,6 +151,7 @@ def test_figure_5(table, tmp_path):
     section = figure(the_plan, table, tmp_path)
     times, errors = section.tables
     assert "over 6 networks" in times.caption  # not those of none
+    assert "Beware" not in times.caption  # 0.55 is less than a third of 2.50
     assert times.rows[4] == ("spectral", "2.00 ± 0.00", "2.50 ± 0.55")  # 2 and 3 three times: sd √0.3
     assert errors.rows == (
         ("spectral, random start", "25.0 ± 0.0", "10.0 ± 0.0"),
@@ -158,9 +159,19 @@ def test_figure_5(table, tmp_path):
         ("Lanczos", "20.0 ± 0.0", "5.0 ± 0.0"),
         ("spectral-bound: product of norms", "3050 ± 71", "–"),
     )
+    shaky = [_slowed(record, i) for i, record in enumerate(2 * section.groups["spectral"], 1)]
+    assert "Beware" in the_plan.measurement.tables({"spectral": shaky})[0].caption
     quantities = the_plan.measurement.quantities(section.groups)
     assert quantities["error"]["bound"] == {0: 30.0, 1: 31.0}
     assert len(quantities["time"]["analytic"]) == 6
+
+
+def _slowed(record, times):
+    """As if the machine had been busy with something else."""
+    slow = copy.deepcopy(record)
+    ratio = slow["cost"]["times"]["ratio"]
+    slow["cost"]["times"]["ratio"] = {kind: [times * r for r in ratio[kind]] for kind in ratio}
+    return slow
 
 
 def test_records_with_other_settings_are_named_and_skipped(table, tmp_path):
@@ -170,7 +181,7 @@ def test_records_with_other_settings_are_named_and_skipped(table, tmp_path):
     section = figure(now, table, tmp_path)
     assert section.empty
     (warning,) = section.warnings
-    assert "8 records are unfinished or were measured with other settings: skipped" in warning
+    assert "8 records unfinished or measured with other settings: skipped" in warning
     assert section.notes[-1] == "Still missing: 8 of 8 networks."
 
 
@@ -200,6 +211,14 @@ def counted(monkeypatch):
     monkeypatch.setattr(Robustness, "measure", kind)
     monkeypatch.setattr(Bench, "has", lambda self, network: True)
     return log
+
+
+def test_a_log_file_has_one_line_of_a_quick_figure(table, tmp_path, counted, capsys):
+    bench = Bench("digits", tmp_path / "runs", None, torch.device("cpu"))
+    measure(plan(3, ROBUSTNESS), table, tmp_path, bench)
+    assert capsys.readouterr().err == "Figure 3: measuring, 0 of 32 done\n"
+    measure(plan(3, ROBUSTNESS), table, tmp_path, bench)
+    assert capsys.readouterr().err == ""
 
 
 def test_each_network_is_measured_once_even_after_an_interruption(table, tmp_path, counted):

@@ -82,6 +82,7 @@ def test_the_table(experiment, complete):
         ("spectral-warm", "3", "96.80 ± 0.10", "–", "–", "–", "2.00 ± 0.00"),
     )
     assert accuracy.best == 3
+    assert settings.header == ("method", "learning rate", "batch size", "λ", "test loss", "compared")
     assert settings.rows == (
         ("none", "0.01", "32", "–", "0.2000", "1 of 1"),
         ("l2", "0.01", "32", "*0.001", "0.2000", "3 of 3"),
@@ -93,7 +94,10 @@ def test_the_table(experiment, complete):
 def test_claims_and_order(experiment, complete):
     claim, order = table1(experiment, complete).verdicts
     # 2.4, 2.1, 1.8: mean 2.1, s.e. 0.3/√3, t = 12.12; ± 4.3027 s.e.; p = 1 − t/√(2 + t²)
-    assert (claim.outcome, claim.evidence) == ("holds", "+2.10 [+1.35, +2.85], p = 0.007, n = 3")
+    assert (claim.outcome, claim.evidence) == (
+        "holds",
+        "spectral − none = +2.10 [+1.35, +2.85] points of accuracy, p = 0.007, n = 3",
+    )
     assert order.text == "Accuracy tends to rise in the paper's order, none < l2 < spectral"
     assert (order.outcome, order.evidence) == (
         "holds",
@@ -151,7 +155,7 @@ def test_files_of_other_runs_are_named_and_skipped(experiment, complete):
     publish(complete / experiment.name, stranger, 99.0)
     section = table1(experiment, complete)
     (warning,) = section.warnings
-    assert "1 result files are of runs that this experiment does not ask for" in warning
+    assert "1 result file of runs that this experiment does not ask for" in warning
     assert f"{stranger.id}.json" in warning
     assert section.tables[0].rows[0][2] == "94.50 ± 0.50"
 
@@ -182,7 +186,34 @@ def test_a_sweep_under_way_shows_what_is_there(experiment, results):
     )
     assert accuracy.best == 0
     assert settings.rows[1][-1] == "2 of 3"
-    assert {v.outcome for v in section.verdicts} == {"cannot be told"}
+    assert {v.outcome for v in section.verdicts} == {"not tested yet"}
+    assert section.under_way == "3 of 10 screening runs"
+
+
+def test_without_the_papers_numbers_there_are_no_columns_for_them(experiment, complete):
+    accuracy, _ = table1(replace(experiment, paper={}, claims=()), complete).tables
+    assert accuracy.header == ("method", "n", "accuracy", "σ")
+    assert accuracy.rows[0] == ("none", "3", "94.50 ± 0.50", "2.00 ± 0.00")
+    assert "paper's" not in accuracy.caption
+
+
+def test_whatever_the_grid_varies_is_among_the_settings_chosen(experiment, results):
+    nets = [replace(run, net=net) for run in experiment.runs for net in ("lenet", "mlp")]
+    two = [run for run in nets if run.weight != 0.1]  # each of two values is at the edge
+    grid = replace(experiment, runs=tuple(two), screening_epochs=None)
+    for config in grid.runs:
+        publish(results / grid.name, config, 90.0, 0.1 if config.net == "mlp" else 0.2)
+    settings = table1(grid, results).tables[1]
+    assert settings.header[3:] == ("λ", "net", "test loss", "compared")
+    assert {row[4] for row in settings.rows} == {"mlp"}
+    assert "*" not in "".join(map("".join, settings.rows))
+    assert "asterisk" not in settings.caption
+
+
+def test_how_far_it_is(experiment, complete):
+    assert table1(experiment, complete).under_way == ""
+    next((complete / experiment.name).glob("*-l2-0.001-s2-*.json")).unlink()
+    assert table1(experiment, complete).under_way == "11 of 12 runs in full"
 
 
 def test_nothing_at_all(experiment, results):
@@ -257,5 +288,5 @@ def test_the_command_prints_it_and_runs_nothing(experiment, complete, tmp_path, 
     assert main(["reproduce", "table1", *options]) == 0
     printed = capsys.readouterr().out
     assert "spectral       3  96.60 ± 0.20  96.61 ± 0.14       −0.01     −0.1" in printed
-    assert "HOLDS: Spectral is more accurate than none\n    +2.10 [+1.35, +2.85], p = 0.007, n = 3" in printed
+    assert "HOLDS: Spectral is more accurate than none\n    spectral − none = +2.10 [+1.35," in printed
     assert before == {file: file.read_bytes() for file in complete.rglob("*.json")}

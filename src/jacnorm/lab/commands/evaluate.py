@@ -18,11 +18,12 @@ from ..errors import UsageError
 from ..evaluate.adversarial import ATTACKS, adversarial
 from ..evaluate.boundary import DIRECTIONS, boundary
 from ..evaluate.calibration import calibration
+from ..evaluate.compare import comparison
 from ..evaluate.judge import judge
 from ..evaluate.landscape import landscape
 from ..evaluate.minimum_norm import need_foolbox
 from ..evaluate.noise import white_noise
-from ..evaluate.record import alarms, rows
+from ..evaluate.record import alarms, rows, shown
 from ..evaluate.stored import cost
 from ..nets import Normalized
 from ..run_files import load_run, read_config
@@ -91,7 +92,9 @@ def run(args: argparse.Namespace) -> None:
         if writes:  # as soon as it is there, with what was evaluated before on the same images
             record = _stored(out / f"{record['id']}.json", record)
         records.append(record)
-        print(json.dumps(record) if args.json else _report(record) + "\n", flush=True)
+        print(json.dumps(record) if args.json else _report(record, alone=len(trained) == 1), flush=True)
+    if len(trained) > 1 and not args.json:
+        print(f"\n{comparison(records)}\n")
     if writes:
         from ..figures import draw  # here, so that other commands do not wait for matplotlib
 
@@ -165,9 +168,12 @@ def _evaluated(
     return record | {"alarms": alarms(record), "environment": environment(split.images.device)}
 
 
-def _report(record: dict[str, Any]) -> str:
-    head = f"{record['id']}, {record['images']} test images"
-    return "\n".join([head, table(rows(record)), *(f"ALARM: {alarm}" for alarm in record["alarms"])])
+def _report(record: dict[str, Any], alone: bool) -> str:
+    """All of a run; of several, a line until they are compared."""
+    told = [f"{record['id']}, {record['images']} test images"]
+    if alone:
+        told.append(table([(name, shown(value, form)) for name, value, form in rows(record)]) + "\n")
+    return "\n".join([*told, *(f"ALARM: {alarm}" for alarm in record["alarms"])])
 
 
 def _prepare(out: Path) -> None:

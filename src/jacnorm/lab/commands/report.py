@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ..checkpoint import write_atomically
 from ..errors import UsageError
+from ..reproduce.catalog import Item, all_items, read_item
 from .common import add_command, need
 
 
@@ -16,11 +18,16 @@ def add(commands: Any) -> None:
     parser = add_command(
         commands,
         "report",
-        "Put everything in results/ on one page: ours and the paper's, figures, claims, settings.",
-        "jacnorm report\n  jacnorm report --results runs/quick/results --out quick.html",
+        "Put what is in results/ on one page: tables, figures, claims, settings; the paper's beside ours.",
+        "jacnorm report\n  jacnorm report my.toml\n  jacnorm report --results runs/quick/results",
+    )
+    parser.add_argument(
+        "files", type=Path, nargs="*", metavar="FILE", help="experiments (default: all of --experiments)"
     )
     parser.add_argument("--results", type=Path, default=Path("results"), help="(default: %(default)s)")
-    parser.add_argument("--out", type=Path, default=Path("report.html"), help="(default: %(default)s)")
+    parser.add_argument(
+        "--out", type=Path, help="(default: beside --results, report.html, or my.html for my.toml)"
+    )
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="also as Markdown, figures beside it")
     parser.add_argument(
         "--experiments", type=Path, default=Path("experiments"), help="(default: %(default)s)"
@@ -32,24 +39,43 @@ def run(args: argparse.Namespace) -> None:
     for package in ("jinja2", "matplotlib", "scipy"):
         need(package, "a report")
     if not args.results.is_dir():
-        raise UsageError(f"{args.results}: there is no such folder; jacnorm reproduce makes it")
-    if not args.out.parent.is_dir():
-        raise UsageError(f"--out {args.out}: there is no folder {args.out.parent}")
+        raise UsageError(f"{args.results}: there is no such folder; jacnorm sweep and reproduce make it")
+    out = args.out or args.results.parent / _name(args.files)
+    if not out.parent.is_dir():
+        raise UsageError(f"--out {out}: there is no folder {out.parent}")
     # Here, so that other commands do not wait for matplotlib.
     from ..report.content import collect
     from ..report.page import to_html, write_markdown
 
-    content = collect(args.experiments, args.results)
+    items = [read_item(file) for file in args.files] or all_items(args.experiments)
+    content = collect(items, args.results)
     for warning in content.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     if not content.parts:
-        raise UsageError(f"{args.results}: no results of {args.experiments}/*.toml; see jacnorm reproduce")
+        raise UsageError(_nothing(args))
+    there = out.exists()
     try:
-        write_atomically(args.out, to_html(content).encode())
+        write_atomically(out, to_html(content).encode())
         if args.markdown:
             write_markdown(content, args.markdown)
     except OSError as error:
         raise UsageError(f"{error.filename}: cannot be written ({error.strerror})") from error
-    parts = len(content.parts)
-    told = "1 table or figure" if parts == 1 else f"{parts} tables and figures"
-    print(f"{args.out}: {told} from {args.results}")
+    what = _count([part.item for part in content.parts])
+    print(f"{out}: {what} from {args.results}" + ", in place of what was there" * there)
+
+
+def _name(files: Sequence[Path]) -> str:
+    """Pages of other experiments are left alone."""
+    return "-".join(file.stem for file in files or [Path("report")]) + ".html"
+
+
+def _nothing(args: argparse.Namespace) -> str:
+    if args.files:
+        return f"{args.results}: no results of {args.files[0]}; jacnorm sweep {args.files[0]} makes them"
+    return f"{args.results}: no results of {args.experiments}/*.toml; jacnorm sweep and reproduce make them"
+
+
+def _count(items: Sequence[Item]) -> str:
+    if len(items) > 1:
+        return f"{len(items)} tables and figures"
+    return "a table" if items[0].figure is None else "a figure"

@@ -9,23 +9,31 @@ from typing import Any
 
 from .judge import SUSPICIOUS
 
-Row = list[str]
+Row = tuple[str, float, str]  # what, how much, and the format of that
+
+
+def shown(value: float, form: str) -> str:
+    """
+    >>> shown(0.975, ".2%"), shown(math.inf, ".3f")
+    ('97.50%', 'none found')
+    """
+    return f"{value:{form}}" if value != math.inf else "none found"
 
 
 def rows(record: dict[str, Any]) -> list[Row]:
-    """A name and a value for everything that was evaluated; the rest is in the figures and the JSON."""
+    """All that was evaluated, in a number each; the rest is in the figures and the JSON."""
     test = record["test"]
     first = [
-        ["accuracy", f"{test['accuracy']:.2%}"],
-        ["loss", f"{test['loss']:.4f}"],
-        ["mean σ, normalized input", f"{test['sigma']:.3f}"],
+        ("accuracy", test["accuracy"], ".2%"),
+        ("loss", test["loss"], ".4f"),
+        ("mean σ, normalized input", test["sigma"], ".3f"),
     ]
     parts = {
         "noise": _noise,
         "attacks": _attacks,
         "judge": _judge,
         "boundary": _boundary,
-        "calibration": lambda c: [["expected calibration error", f"{c['ece']:.4f}"]],
+        "calibration": lambda c: [("expected calibration error", c["ece"], ".4f")],
         "landscape": _landscape,
         "cost": _cost,
     }
@@ -50,22 +58,20 @@ def alarms(record: dict[str, Any]) -> list[str]:
 def _noise(n: dict[str, Any]) -> Iterator[Row]:
     for variance, accuracy in zip(n["variances"], n["accuracy"], strict=True):
         if variance:
-            yield [f"accuracy, noise of σ² = {variance:g}", f"{accuracy:.2%}"]
+            yield f"accuracy, noise of variance {variance:g}", accuracy, ".2%"
 
 
 def _attacks(attacks: dict[str, Any]) -> Iterator[Row]:
     for name, a in attacks.items():
         radius = f"ε = {255 * a['epsilons'][-1]:g}/255"
-        yield [
-            f"accuracy, {name} of {a['iterations'][-1]} iterations, {radius}, worst so far",
-            f"{a['worst'][-1][-1]:.2%}",
-        ]
-        yield ["  the same, last iterate as in the paper", f"{a['last'][-1][-1]:.2%}"]
+        attack = f"accuracy, {name} of {a['iterations'][-1]} iterations, {radius}"
+        yield f"{attack}, worst so far", a["worst"][-1][-1], ".2%"
+        yield f"{attack}, last iterate", a["last"][-1][-1], ".2%"
 
 
 def _judge(j: dict[str, Any]) -> Iterator[Row]:
     for name, robust in zip(j["attacks"], j["robust"], strict=True):
-        yield [f"robust accuracy, ε = {255 * j['epsilon']:g}/255, after {name}", f"{robust:.2%}"]
+        yield f"robust accuracy, ε = {255 * j['epsilon']:g}/255, after {name}", robust, ".2%"
 
 
 def _boundary(b: dict[str, Any]) -> Iterator[Row]:
@@ -76,15 +82,14 @@ def _boundary(b: dict[str, Any]) -> Iterator[Row]:
     }
     for key, text in names.items():
         middle = median(math.inf if d is None else d for d in b[key])  # not found is far away
-        shown = f"{middle:.3f}" if math.isfinite(middle) else "none found"
-        yield [f"median distance to the boundary, {text}", shown]
-    yield ["misclassified by a network, left out", str(b["left_out"])]
+        yield f"median distance to the boundary, {text}", middle, ".3f"
+    yield "misclassified by a network, left out", b["left_out"], ".0f"
 
 
 def _landscape(part: dict[str, Any]) -> list[Row]:
     return [
-        ["mean slope of the loss, ‖∇ₓ loss‖", f"{part['slope']:.3f}"],
-        ["its curvature along an attack's step", f"{part['curvature']:.3f}"],
+        ("mean slope of the loss, ‖∇ₓ loss‖", part["slope"], ".3f"),
+        ("its curvature along an attack's step", part["curvature"], ".3f"),
     ]
 
 
@@ -93,12 +98,10 @@ def _cost(cost: dict[str, Any]) -> Iterator[Row]:
     size = times["batch_sizes"][-1]
     for name, ratio in times["ratio"].items():
         if name != "plain":
-            yield [f"time of {name}, batch {size}, plain step = 1", f"{ratio[-1]:.2f}"]
+            yield f"time of {name}, batch {size}, plain step = 1", ratio[-1], ".2f"
     for name in ("random", "warm", "lanczos"):
         if errors[name] is not None:
-            yield [
-                f"error of σ on train images, {name} start, 1 round".replace("lanczos start", "Lanczos"),
-                f"{errors[name][0]:.1%}",
-            ]
+            start = f"{name} start" if name != "lanczos" else "Lanczos"
+            yield f"error of σ on train images, {start}, 1 round", errors[name][0], ".1%"
     if errors["bound"] is not None:
-        yield ["error of σ on train images, product of the layers' norms", f"{errors['bound']:.1%}"]
+        yield "error of σ on train images, product of the layers' norms", errors["bound"], ".1%"

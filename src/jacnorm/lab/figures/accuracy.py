@@ -1,4 +1,4 @@
-"""Table 1 as a picture: ours and the paper's."""
+"""A table as a picture: ours, and the paper's if there are any."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ def accuracy(ours: Mapping[str, Point], paper: Mapping[str, Point]) -> Figure:
     labels = list(dict.fromkeys((*ours, *paper)))
     figure = Figure(figsize=(5.5, 1.3 + 0.42 * len(labels)), layout="constrained")
     axes = figure.subplots()
-    looks = ((ours, -0.12, "ours", "#003f5c", "o"), (paper, 0.12, "paper", "#ef5675", "s"))
+    apart = 0.12 if paper else 0.0
+    looks = ((ours, -apart, "ours", "#003f5c", "o"), (paper, apart, "paper", "#ef5675", "s"))
     for points, shift, name, color, marker in looks:
         if points:
             rows = [labels.index(label) + shift for label in points]
@@ -28,5 +29,6 @@ def accuracy(ours: Mapping[str, Point], paper: Mapping[str, Point]) -> Figure:
     axes.set_ylim(len(labels) - 0.5, -0.5)
     axes.set_xlabel("test accuracy, %")
     tidy(axes)
-    figure.legend(frameon=False, fontsize=9, ncols=2, loc="outside upper center")
+    if paper:
+        figure.legend(frameon=False, fontsize=9, ncols=2, loc="outside upper center")
     return figure

@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from .common import Groups, Record, tidy
+from ..evaluate.groups import Groups, Record
+from .common import tidy
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "first_order": ("first order, margin/‖∇margin‖", {"facecolor": "white", "hatch": ""}),
@@ -19,8 +20,11 @@ WIDTH = 0.24
 
 
 def boundary(groups: Groups) -> Figure:
-    """Boxes are quartiles, whiskers 5 % and 95 % of the points; several networks of a group are pooled."""
-    figure = Figure(figsize=(max(6.5, 1.6 * len(groups) + 2), 4.2), layout="constrained")
+    """Boxes are quartiles, whiskers 5 % and 95 % of the points; several networks of a group are pooled.
+
+    A row a method, so that it is no wider for more of them and a phone can show it.
+    """
+    figure = Figure(figsize=(5.5, 1.9 + 0.62 * len(groups)), layout="constrained")
     axes = figure.subplots()
     for i, (key, (_, look)) in enumerate(KINDS.items()):
         axes.boxplot(
@@ -30,18 +34,19 @@ def boundary(groups: Groups) -> Figure:
             whis=(5, 95),
             showfliers=False,
             patch_artist=True,
+            orientation="horizontal",
             boxprops={**look, "edgecolor": "black", "linewidth": 0.9},
             medianprops={"color": "black", "linewidth": 1.8},
         )
-    axes.set_xticks(range(len(groups)), list(groups))
-    axes.set_xlim(-0.6, len(groups) - 0.4)
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.set_ylabel("distance to the boundary, 2-norm in pixels")
+    axes.set_yticks(range(len(groups)), list(groups))
+    axes.set_ylim(len(groups) - 0.4, -0.6)  # the first on top
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlabel("distance to the boundary, 2-norm in pixels")
     tidy(axes)
-    axes.grid(visible=False, axis="x")
+    axes.grid(visible=False, axis="y")
     first = next(iter(groups.values()))[0]["boundary"]
     names = [text for text, _ in KINDS.values()]
     names[-1] = f"{first['directions']} random directions"
@@ -55,7 +60,7 @@ def boundary(groups: Groups) -> Figure:
         fontsize=9,
         title=title,
         title_fontsize=8,
-        ncols=3,
+        ncols=1,
         loc="outside upper center",
     )
     return figure

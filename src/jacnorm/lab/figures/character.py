@@ -7,8 +7,9 @@ from itertools import cycle
 import numpy as np
 from matplotlib.figure import Figure
 
+from ..evaluate.groups import Groups, Record
 from ..pictures import STYLES
-from .common import Groups, Record, intervals, tidy
+from .common import intervals, tidy
 
 ENOUGH = 10  # images, for a bin to be drawn
 QUANTITIES = {"slope": "slope, mean ‖∇ₓ loss‖", "curvature": "curvature along an attack's step"}

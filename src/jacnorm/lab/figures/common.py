@@ -1,4 +1,4 @@
-"""Networks that differ in their seed only make one line; its interval is their standard deviation."""
+"""A group of networks makes one line; its interval is their standard deviation."""
 
 from __future__ import annotations
 
@@ -10,26 +10,10 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from ..evaluate.groups import Groups
 from ..pictures import STYLES, save_figure
 
 METHODS = ("none", "l2", "frobenius", "spectral", "spectral-bound", "spectral-warm")  # as tables call them
-
-Record = dict[str, Any]
-Groups = dict[str, list[Record]]
-
-
-def grouped(records: Sequence[Record]) -> Groups:
-    """Label -> records of one setting with several seeds; the shortest label that tells them apart."""
-    by_setting: dict[str, list[Record]] = {}
-    for record in records:
-        setting = {key: value for key, value in record["config"].items() if key != "seed"}
-        by_setting.setdefault(repr(sorted(setting.items())), []).append(record)
-    firsts = [group[0] for group in by_setting.values()]
-    for label in (_method, _method_and_weight, _id):
-        names = [label(record) for record in firsts]
-        if len(set(names)) == len(names):
-            break
-    return dict(zip(names, by_setting.values(), strict=True))
 
 
 def lines(axes: Any, x: Sequence[float], curves: dict[str, Any]) -> None:
@@ -81,16 +65,3 @@ def intervals(groups: Groups) -> str | None:
 def save(figure: Figure, folder: Path, name: str) -> None:
     for ending in ("svg", "png"):
         save_figure(figure, folder / f"{name}.{ending}")
-
-
-def _method(record: Record) -> str:
-    return record["config"]["method"]
-
-
-def _method_and_weight(record: Record) -> str:
-    config = record["config"]
-    return f"{config['method']}, λ = {config['weight']:g}" if "weight" in config else config["method"]
-
-
-def _id(record: Record) -> str:
-    return record["id"]

@@ -6,7 +6,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from .common import Groups, Record, legend, lines, tidy
+from ..evaluate.groups import Groups, Record
+from .common import legend, lines, tidy
 
 TIMES = {
     "forward": "forward pass",

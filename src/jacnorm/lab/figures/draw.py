@@ -7,9 +7,10 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from ..evaluate.groups import Groups, Record, grouped
 from .boundary import boundary
 from .character import calibration, landscape
-from .common import Groups, Record, grouped, save
+from .common import save
 from .cost import cost
 from .robustness import attacks, judge, noise
 

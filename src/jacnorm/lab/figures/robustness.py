@@ -6,7 +6,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from .common import Groups, Record, legend, lines, tidy
+from ..evaluate.groups import Groups, Record
+from .common import legend, lines, tidy
 
 TITLES = {"pgd": "PGD", "tpgd": "TPGD", "square": "Square"}
 JUDGES = {"apgd-ce": "APGD-CE", "apgd-t": "APGD-T", "fmn": "FMN", "square": "Square"}
@@ -17,7 +18,7 @@ def noise(groups: Groups) -> Figure:
     axes = figure.subplots()
     x = next(iter(groups.values()))[0]["noise"]["variances"]
     lines(axes, x, {name: [_points(r["noise"]["drop"]) for r in group] for name, group in groups.items()})
-    axes.set_xlabel("variance σ² of the noise on each pixel")
+    axes.set_xlabel("variance of the noise on each pixel")
     axes.set_ylabel("accuracy less clean accuracy, points")
     tidy(axes)
     legend(axes, groups)

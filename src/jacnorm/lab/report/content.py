@@ -1,4 +1,4 @@
-"""What goes into the page, from experiments/ and results/ alone."""
+"""What goes into the page, from experiment files and results alone."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from ... import __version__
-from ..reproduce.catalog import QUICK, QUICK_FOLDER, Item, all_items
-from ..reproduce.claims import FAILS, HOLDS, OPEN
+from ..reproduce.catalog import Item
 from ..reproduce.section import Section
 from ..reproduce.tell import tell
 from .deviations import Deviation, deviations
 from .drawings import Drawing, drawings
+from .rerun import commands
+from .summary import Outcome, outcomes, own_questions, title
 
 
 @dataclass(frozen=True)
@@ -28,48 +29,57 @@ class Part:
 
 @dataclass(frozen=True)
 class Content:
+    title: str
     version: str
+    results: str  # the folder
     parts: tuple[Part, ...]
-    absent: tuple[str, ...]  # titles that have no results yet
+    absent: tuple[str, ...]  # titles of the paper's that have no results yet
+    under_way: tuple[tuple[str, str], ...]  # titles, and how far each is
     deviations: tuple[Deviation, ...]
     environments: tuple[tuple[str, int], ...]  # with the number of files from each
     runs: int
     time: str  # of training
-    outcomes: tuple[tuple[int, str], ...]  # how many of the paper's claims hold, do not, cannot be told
+    outcomes: tuple[Outcome, ...]  # of the paper's claims
+    own_questions: int  # that are put to the same tests
     rerun: tuple[str, ...]
     warnings: tuple[str, ...]
-    quick: bool  # nothing of the paper's is here
+    papers: bool  # something of the paper's is here
+    quick: bool  # a quick look is
+
+    @property
+    def claims(self) -> bool:
+        return any(part.section.verdicts for part in self.parts)
 
 
-def collect(experiments: Path, results: Path) -> Content:
-    told = [(item, tell(item, results)) for item in _items(experiments)]
+def collect(items: Sequence[Item], results: Path) -> Content:
+    told = [(item, tell(item, results)) for item in _protocols(items)]
     present = [(item, section) for item, section in told if not section.empty]
     trained = [r for item, section in present if item.figure is None for r in section.results]
+    theirs = [section for item, section in present if item.is_missed]
     return Content(
+        title=title(told),
         version=__version__,
+        results=str(results),
         parts=tuple(Part(item, section, tuple(drawings(section))) for item, section in present),
-        absent=tuple(section.title for item, section in told if section.empty and _is_papers(item)),
-        deviations=tuple(deviations([item for item, _ in present])),
+        absent=tuple(section.title for item, section in told if section.empty and item.is_missed),
+        under_way=tuple((s.title, s.under_way) for _, s in present if s.under_way),
+        deviations=tuple(deviations([item for item, _ in present if item.is_papers or item.is_quick])),
         environments=_environments([r for _, section in present for r in section.results]),
         runs=len(trained),
         time=_duration(sum(sum(result["history"]["seconds"]) for result in trained)),
-        outcomes=_outcomes([section for item, section in present if _is_papers(item)]),
-        rerun=_commands(present, results),
+        outcomes=outcomes(theirs),
+        own_questions=own_questions(theirs),
+        rerun=commands([item for item, _ in present], results),
         warnings=tuple(dict.fromkeys(w for _, section in told for w in section.warnings)),
-        quick=bool(present) and all(item.data == QUICK for item, _ in present),
+        papers=any(item.is_papers for item, _ in present),
+        quick=any(item.is_quick for item, _ in present),
     )
 
 
-def _items(experiments: Path) -> list[Item]:
+def _protocols(items: Sequence[Item]) -> list[Item]:
     """As the files have them, and under the clean protocol."""
-    items = all_items(experiments)
     held_out = [item.with_protocol("held-out") for item in items]
-    return items + [item for item in held_out if item not in items]
-
-
-def _is_papers(item: Item) -> bool:
-    """Quick looks and the clean protocol are told of when they are there, and not missed when not."""
-    return item.data != QUICK and not item.name.endswith("-held-out")
+    return [*items, *(item for item in held_out if item not in items)]
 
 
 def _environments(results: Sequence[dict[str, Any]]) -> tuple[tuple[str, int], ...]:
@@ -81,22 +91,7 @@ def _environments(results: Sequence[dict[str, Any]]) -> tuple[tuple[str, int], .
     return tuple(found.most_common())
 
 
-def _outcomes(sections: Sequence[Section]) -> tuple[tuple[int, str], ...]:
-    found = Counter(v.outcome for section in sections for v in section.verdicts if not v.ours)
-    return tuple((found[outcome], outcome) for outcome in (HOLDS, FAILS, OPEN) if found)
-
-
 def _duration(seconds: float) -> str:
-    return f"{seconds / 3600:.0f} hours" if seconds > 2 * 3600 else f"{seconds / 60:.0f} minutes"
-
-
-def _commands(present: Sequence[tuple[Item, Section]], results: Path) -> tuple[str, ...]:
-    """What makes this page again from nothing."""
-    where = "" if results == Path("results") else f" --results {results}"
-    commands = []
-    for data, protocol in dict.fromkeys((i.data, i.table.runs[0].protocol) for i, _ in present):
-        quick = data == QUICK and results == QUICK_FOLDER / "results"
-        which = "--quick" if quick else f"--data {data}{where}"
-        how = "" if protocol == "paper" else f" --protocol {protocol}"
-        commands.append(f"jacnorm reproduce all {which}{how}")
-    return (*commands, f"jacnorm report{where}")
+    if seconds > 2 * 3600:
+        return f"{seconds / 3600:.0f} hours"
+    return f"{seconds / 60:.0f} minutes" if seconds > 90 else f"{seconds:.0f} seconds"

@@ -80,6 +80,8 @@ VGG16: Deviation = (
 
 def deviations(items: Sequence[Item]) -> list[Deviation]:
     """Those that concern these tables and figures."""
+    if not items:
+        return []
     found = [*_screening(items), *ALWAYS]
     for number in sorted({item.figure.figure for item in items if item.figure is not None}):
         found += BY_FIGURE[number]

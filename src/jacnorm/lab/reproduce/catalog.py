@@ -1,10 +1,11 @@
-"""Which experiment files make up the paper's table and figures."""
+"""Experiment files: those of the paper's table and figures, and anybody's own."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..config import read_toml
 from ..errors import UsageError
 from ..sweep.experiment import Experiment, read_experiment
 from .claims import read_claims
@@ -20,6 +21,7 @@ ORDER = ("kmnist", "fashion-mnist", "cifar10")  # from quick to slow
 class Item:
     """A table, or a figure about the networks of a table."""
 
+    file: Path
     table: Experiment
     figure: FigurePlan | None = None
 
@@ -31,13 +33,31 @@ class Item:
     def data(self) -> str:
         return self.table.runs[0].data
 
+    @property
+    def table_file(self) -> Path:
+        return self.file if self.figure is None else self.file.with_name(f"{self.figure.networks}.toml")
+
+    @property
+    def is_papers(self) -> bool:
+        """There are numbers of the paper's to compare with."""
+        return bool(self.table.paper)
+
+    @property
+    def is_missed(self) -> bool:
+        """When it is not there; the clean protocol is only told of when it is."""
+        return self.is_papers and not self.name.endswith("-held-out")
+
+    @property
+    def is_quick(self) -> bool:
+        return not self.is_papers and self.file.stem in {f"{item}-{QUICK}" for item in ITEMS}
+
     def with_protocol(self, protocol: str) -> Item:
         """The same with networks that were chosen under another protocol, and results of their own."""
         table = self.table.with_protocol(protocol)
         if table == self.table or self.figure is None:
-            return Item(table, self.figure)
+            return replace(self, table=table)
         name, title = f"{self.figure.name}-{protocol}", f"{self.figure.title}, {protocol}"
-        return Item(table, replace(self.figure, name=name, title=title))
+        return replace(self, table=table, figure=replace(self.figure, name=name, title=title))
 
 
 def find_items(folder: Path, name: str, data: str | None = None) -> list[Item]:
@@ -47,18 +67,28 @@ def find_items(folder: Path, name: str, data: str | None = None) -> list[Item]:
     if not chosen:
         there = ", ".join(dict.fromkeys(map(_data, files))) or "none"
         raise UsageError(f"{folder} has no file for {name} on {data}; there are: {there}")
-    return [_read(folder, file) for file in chosen]
+    return list(map(read_item, chosen))
 
 
 def all_items(folder: Path) -> list[Item]:
-    return [_read(folder, file) for file in _item_files(folder, "all")]
+    """The paper's in its order, then whatever else is there."""
+    files = _item_files(folder, "all")
+    return [read_item(file) for file in (*files, *sorted(set(folder.glob("*.toml")) - set(files)))]
+
+
+def read_item(file: Path) -> Item:
+    """A figure names its number and the networks it is about; what does not is a table."""
+    figure = read_figure(file) if {"figure", "networks"} & set(read_toml(file)) else None
+    table = read_experiment(file if figure is None else file.with_name(f"{figure.networks}.toml"))
+    read_claims(file, table.claims)  # mistakes are told now, not after days of training
+    return Item(file, table, figure)
 
 
 def _item_files(folder: Path, name: str) -> list[Path]:
     if not folder.is_dir():
         raise UsageError(
             f"{folder}: there is no such folder; run this in a checkout, or name its experiments with "
-            "--experiments"
+            "--experiments; for an experiment of your own: jacnorm report FILE"
         )
     return [file for item in (ITEMS if name == "all" else (name,)) for file in _files(folder, item)]
 
@@ -73,10 +103,3 @@ def _files(folder: Path, item: str) -> list[Path]:
 
 def _data(file: Path) -> str:
     return file.stem.partition("-")[2]
-
-
-def _read(folder: Path, file: Path) -> Item:
-    figure = None if file.stem.startswith("table") else read_figure(file)
-    table = read_experiment(file if figure is None else folder / f"{figure.networks}.toml")
-    read_claims(file, table.claims)  # mistakes are told now, not after days of training
-    return Item(table, figure)

@@ -32,7 +32,8 @@ from ..config import ConfigError
 from .numbers import interval, probability, signed
 from .statistics import LEVEL, Difference, Values, common, holm, paired, summary
 
-HOLDS, FAILS, OPEN = "holds", "does not hold", "cannot be told"
+HOLDS, FAILS, OPEN, UNTESTED = "holds", "does not hold", "cannot be told", "not tested yet"
+POINTS = "points of accuracy"
 
 Quantities = Mapping[str, Mapping[str, Values]]  # quantity -> method -> seed -> value
 
@@ -70,27 +71,33 @@ def read_claims(where: object, claims: Iterable[Mapping[str, Any]]) -> tuple[Cla
     return tuple(found)
 
 
-def judge(claims: Sequence[Claim], quantities: Quantities) -> tuple[Verdict, ...]:
-    """Comparisons of two methods share one error rate, by Holm's correction."""
+def judge(claims: Sequence[Claim], quantities: Quantities, units: Mapping[str, str]) -> tuple[Verdict, ...]:
+    """Comparisons of two methods share one error rate, by Holm's correction. `units` are the quantities'."""
     differences = {claim: _difference(claim, quantities) for claim in claims if _is_comparison(claim)}
     tested = {claim: d for claim, d in differences.items() if d is not None}
     corrected = dict(zip(tested, holm([d.p for d in tested.values()]), strict=True))
-    return tuple(_judged(claim, quantities, tested.get(claim), corrected.get(claim)) for claim in claims)
+    return tuple(
+        _judged(claim, quantities, units.get(claim.quantity, ""), tested.get(claim), corrected.get(claim))
+        for claim in claims
+    )
 
 
-def _judged(claim: Claim, quantities: Quantities, d: Difference | None, p: float | None) -> Verdict:
+def _judged(
+    claim: Claim, quantities: Quantities, unit: str, d: Difference | None, p: float | None
+) -> Verdict:
     methods = quantities.get(claim.quantity, {})
     asked = (claim.more, claim.less) if claim.more else claim.methods or tuple(methods)
     if absent := [name for name in asked if not methods.get(name)]:
-        return _open(claim, f"no results for {', '.join(absent)}")
+        return Verdict(claim.text, UNTESTED, f"no results for {', '.join(absent)}", claim.ours)
     if claim.within is not None:
-        return _alike(claim, {name: methods[name] for name in asked})
+        return _alike(claim, {name: methods[name] for name in asked}, unit)
     if claim.factor is not None:
         return _ratio(claim, methods)
     if d is None or p is None:
-        return _open(claim, _too_few(methods[claim.more], methods[claim.less]))
+        return _open(claim, _too_few(claim, methods, unit))
     outcome = OPEN if p >= 1 - LEVEL else HOLDS if d.mean > 0 else FAILS
-    return Verdict(claim.text, outcome, f"{interval(d)}, {probability(p)}, n = {d.n}", claim.ours)
+    shown = f"{claim.more} − {claim.less} = {interval(d, unit)}"
+    return Verdict(claim.text, outcome, f"{shown}, {probability(p)}, n = {d.n}", claim.ours)
 
 
 def _is_comparison(claim: Claim) -> bool:
@@ -102,7 +109,7 @@ def _difference(claim: Claim, quantities: Quantities) -> Difference | None:
     return paired(methods.get(claim.more, {}), methods.get(claim.less, {}))
 
 
-def _alike(claim: Claim, methods: Mapping[str, Values]) -> Verdict:
+def _alike(claim: Claim, methods: Mapping[str, Values], unit: str) -> Verdict:
     """Holds if every interval is inside the margin; does not if one, widened for their number, is outside."""
     assert claim.within is not None
     pairs = list(combinations(methods, 2))
@@ -112,7 +119,7 @@ def _alike(claim: Claim, methods: Mapping[str, Values]) -> Verdict:
     apart = [pair for pair in pairs if _is_apart(_paired(methods, pair, len(pairs)), claim.within)]
     inside = all(-claim.within < d.low and d.high < claim.within for d in found.values())
     a, b = max(apart or pairs, key=lambda pair: abs(found[pair].mean))
-    shown = f"{'apart' if apart else 'most apart'}: {a} − {b} = {interval(found[a, b])}"
+    shown = f"{'apart' if apart else 'most apart'}: {a} − {b} = {interval(found[a, b], unit)}"
     evidence = f"{shown}; alike means within {claim.within:g}, n = {found[a, b].n}"
     return Verdict(claim.text, FAILS if apart else HOLDS if inside else OPEN, evidence, claim.ours)
 
@@ -130,12 +137,13 @@ def _ratio(claim: Claim, methods: Mapping[str, Values]) -> Verdict:
     assert claim.factor is not None
     d = paired(_logs(methods[claim.more]), _logs(methods[claim.less]))
     if d is None:
-        return _open(claim, _too_few(methods[claim.more], methods[claim.less]))
+        return _open(claim, _too_few(claim, methods))
     mean, low, high = math.exp(d.mean), math.exp(d.low), math.exp(d.high)
     least, most = claim.factor
     outcome = HOLDS if least <= low and high <= most else FAILS if high < least or low > most else OPEN
     asked = f"{least:g} or more" if math.isinf(most) else f"{least:g} to {most:g}"
-    evidence = f"{mean:.3g} times [{low:.3g}, {high:.3g}], n = {d.n}; asked for: {asked}"
+    shown = f"{claim.quantity} of {claim.more} / {claim.less} = {mean:.3g} [{low:.3g}, {high:.3g}]"
+    evidence = f"{shown}, n = {d.n}; asked for: {asked}"
     return Verdict(claim.text, outcome, evidence, claim.ours)
 
 
@@ -143,12 +151,14 @@ def _logs(values: Values) -> Values:
     return {seed: math.log(value) for seed, value in values.items()}
 
 
-def _too_few(more: Values, less: Values) -> str:
+def _too_few(claim: Claim, methods: Mapping[str, Values], unit: str = "") -> str:
+    more, less = methods[claim.more], methods[claim.less]
     seeds = common(more, less)
     if not seeds:
         return "no seed in common: there is nothing to test"
     difference = summary([more[s] - less[s] for s in seeds]).mean
-    return f"{signed(difference)} in the one seed in common: there is nothing to test"
+    shown = f"{claim.more} − {claim.less} = {signed(difference)} {unit}".rstrip()
+    return f"{shown} in the one seed in common: there is nothing to test"
 
 
 def _open(claim: Claim, why: str) -> Verdict:

@@ -14,6 +14,8 @@ from .section import Groups, Table
 from .statistics import summary
 from .subject import Bench, Network
 
+UNITS = {"time": "plain steps", "error": "in relative error of σ"}
+ROUGH = 1 / 3  # a standard deviation of more than this part of the mean: no time to quote
 # An estimate, and the networks that the paper (or common sense) measures it on.
 ESTIMATES = {"random": "spectral", "warm": "spectral-warm", "lanczos": "spectral", "bound": "spectral-bound"}
 ROWS = {
@@ -35,6 +37,8 @@ class Cost:
     repeats: int = REPEATS
     rounds: tuple[int, ...] = ITERATIONS
     methods: tuple[str, ...] = ("spectral-bound", "spectral", "spectral-warm")
+
+    units = UNITS
 
     def kinds(self, network: Network) -> dict[str, dict[str, Any]]:
         return {
@@ -93,7 +97,7 @@ class Cost:
         return (
             Table(
                 "Time of an optimizer step by batch size, plain step = 1, mean ± standard deviation over "
-                f"{n} networks.",
+                f"{n} networks.{self._caveat(groups)}",
                 ("step", *map(str, sizes)),
                 tuple(times),
             ),
@@ -102,6 +106,15 @@ class Cost:
                 ("estimate", *map(str, self.rounds)),
                 tuple(errors),
             ),
+        )
+
+    def _caveat(self, groups: Groups) -> str:
+        found = [summary(_ratios(groups, k, i)) for k in KINDS for i in range(len(self.batch_sizes))]
+        if not any(one.sd is not None and one.sd > ROUGH * one.mean for one in found):
+            return ""
+        return (
+            " Beware: some of these spread by more than a third of their mean. The machine was busy, or the "
+            "network is too small to time."
         )
 
 

@@ -25,6 +25,7 @@ class Distances:
     directions: int = DIRECTIONS
 
     methods = None
+    units = dict.fromkeys(KINDS, "pixels")
 
     def kinds(self, network: Network) -> dict[str, dict[str, Any]]:
         compared = sorted(rival.id for rival in network.rivals)

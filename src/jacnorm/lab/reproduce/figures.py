@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import math
 import sys
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tqdm import tqdm
 
 from ..environment import environment
 from ..results import short, write_record
 from ..sweep.experiment import Experiment
 from .choice import labels
 from .claims import judge
+from .numbers import count
 from .plan import FigurePlan
 from .section import Groups, Section
 from .stored import Stored, read_folder
 from .subject import Bench, Network, networks
 from .table1 import how_chosen, read_table1, stamped
 
+LOG_SECONDS = 300  # a quick figure has one line, one that takes hours shows that it goes on
 RECORD_PARTS = ("id", "config", "settings")
 
 
@@ -50,13 +57,29 @@ def measure(plan: FigurePlan, table: Experiment, results: Path, bench: Bench) ->
         return
     away = sum(bool(found.lacking(n)) and not bench.has(n) for n in found.networks)
     if away:
-        print(f"{plan.title}: the weights of {away} networks are not in {bench.runs}", file=sys.stderr)
-    for i, network in enumerate(found.networks, 1):
-        record = found.stored.results.get(network.config.id, {})
-        for kind in found.lacking(network) if bench.has(network) else ():
-            print(f"{plan.title}: network {i} of {len(found.networks)}, {kind}", file=sys.stderr, flush=True)
-            record = _merged(record, kind, network, plan, bench)
-            write_record(results / plan.name / f"{network.config.id}.json", record)
+        print(
+            f"{plan.title}: the weights of {count(away, 'network')} are not in {bench.runs}", file=sys.stderr
+        )
+    wanted = [(n, kind) for n in found.networks if bench.has(n) for kind in found.lacking(n)]
+    records = dict(found.stored.results)
+    for network, kind in _watched(plan.title, wanted):
+        name = network.config.id
+        records[name] = _merged(records.get(name, {}), kind, network, plan, bench)
+        write_record(results / plan.name / f"{name}.json", records[name])
+
+
+def _watched(title: str, wanted: list[tuple[Network, str]]) -> Iterator[tuple[Network, str]]:
+    """A bar on a terminal; in a log file a line at the start, and a sign of life now and then."""
+    if not wanted:
+        return
+    bar = tqdm(wanted, desc=title, unit=" measurements", dynamic_ncols=True, disable=None)
+    said = -math.inf
+    for done, (network, kind) in enumerate(bar):
+        if bar.disable and time.monotonic() - said > LOG_SECONDS:
+            said = time.monotonic()
+            print(f"{title}: measuring, {done} of {len(wanted)} done", file=sys.stderr, flush=True)
+        bar.set_postfix_str(f"{network.label} s{network.config.seed}, {kind}")
+        yield network, kind
 
 
 def _merged(
@@ -84,8 +107,9 @@ def figure(plan: FigurePlan, table: Experiment, results: Path) -> Section:
         title=plan.title,
         notes=(*how_chosen(table), *part.notes(), *_missing(found, len(measured))),
         tables=stamped(table, part.tables(groups)) if groups else (),
-        verdicts=judge(plan.claims, part.quantities(groups)) if groups else (),
+        verdicts=judge(plan.claims, part.quantities(groups), part.units) if groups else (),
         warnings=(*found.stored.warnings, *_outdated(found)),
+        under_way=_under_way(found, len(measured)),
         groups=groups or None,
         figure=plan.figure,
         results=tuple(record for records in groups.values() for record in records),
@@ -100,12 +124,16 @@ def _missing(found: Subjects, measured: int) -> tuple[str, ...]:
     return (f"Still missing: {len(found.networks) - measured} of {len(found.networks)} networks.",)
 
 
+def _under_way(found: Subjects, measured: int) -> str:
+    return "" if measured == len(found.networks) else f"{measured} of {len(found.networks)} networks"
+
+
 def _outdated(found: Subjects) -> tuple[str, ...]:
     """Records of networks that are still wanted, with settings that are not."""
     ids = [n.config.id for n in found.networks if found.lacking(n) and n.config.id in found.stored.results]
     if not ids:
         return ()
     return (
-        f"{found.plan.name}: {len(ids)} records are unfinished or were measured with other settings: skipped "
+        f"{found.plan.name}: {count(len(ids), 'record')} unfinished or measured with other settings: skipped "
         f"(first {ids[0]})",
     )

@@ -31,12 +31,12 @@ def mean_sd(found: Summary | None, digits: int = 2) -> str:
     return plain(found.mean, digits) + sd
 
 
-def interval(d: Difference, digits: int = 2) -> str:
+def interval(d: Difference, unit: str = "") -> str:
     """
-    >>> interval(Difference(5, 0.2, 0.1, 0.3, 0.004))
-    '+0.20 [+0.10, +0.30]'
+    >>> interval(Difference(5, 0.2, 0.1, 0.3, 0.004), "pixels")
+    '+0.20 [+0.10, +0.30] pixels'
     """
-    return f"{signed(d.mean, digits)} [{signed(d.low, digits)}, {signed(d.high, digits)}]"
+    return f"{signed(d.mean)} [{signed(d.low)}, {signed(d.high)}] {unit}".rstrip()
 
 
 def probability(p: float) -> str:

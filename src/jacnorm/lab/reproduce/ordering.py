@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
-from .claims import FAILS, HOLDS, OPEN, Verdict
+from .claims import FAILS, HOLDS, OPEN, POINTS, UNTESTED, Verdict
 from .numbers import count, interval, probability
 from .statistics import LEVEL, Difference, Values, common, holm, paired, trend
 
@@ -17,7 +17,7 @@ def order_verdict(methods: Mapping[str, Values], expected: Sequence[str]) -> Ver
     """
     text = f"Accuracy tends to rise in the paper's order, {' < '.join(expected)}"
     if absent := [name for name in expected if not methods.get(name)]:
-        return Verdict(text, OPEN, f"no results for {', '.join(absent)}")
+        return Verdict(text, UNTESTED, f"no results for {', '.join(absent)}")
     seeds = common(*(methods[name] for name in expected))
     columns = {name: {seed: methods[name][seed] for seed in seeds} for name in expected}
     found = trend(list(columns.values()))
@@ -25,7 +25,7 @@ def order_verdict(methods: Mapping[str, Values], expected: Sequence[str]) -> Ver
         return Verdict(text, OPEN, f"{count(len(seeds), 'seed')} in common: there is nothing to test")
     below = _below(columns)
     evidence = f"Page's L = {found.statistic:g}, {probability(found.p)}, n = {found.seeds}"
-    if wrong := [f"{pair} ({interval(d)})" for pair, (d, p) in below.items() if p < 1 - LEVEL]:
+    if wrong := [f"{pair} ({interval(d, POINTS)})" for pair, (d, p) in below.items() if p < 1 - LEVEL]:
         return Verdict(text, FAILS, f"{evidence}; but {'; '.join(wrong)}")
     if found.p >= 1 - LEVEL:
         return Verdict(text, OPEN, evidence)

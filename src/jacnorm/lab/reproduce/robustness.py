@@ -8,12 +8,18 @@ from typing import Any
 from ..evaluate.adversarial import ATTACKS, EPSILON, QUERIES, STEPS, adversarial
 from ..evaluate.judge import judge
 from ..evaluate.noise import VARIANCES, white_noise
-from .claims import Quantities
+from .claims import POINTS, Quantities
 from .numbers import mean_sd
 from .section import Groups, Table
 from .statistics import summary
 from .subject import Bench, Network
 
+UNITS = {
+    **dict.fromkeys(ATTACKS, f"{POINTS} (last iterate)"),
+    **{f"{name}-worst": f"{POINTS} (every iterate)" for name in ATTACKS},
+    "noise": POINTS,
+    "judge": POINTS,
+}
 TITLES = {"noise": "noise", "pgd": "PGD", "tpgd": "TPGD", "square": "Square"}
 
 
@@ -31,6 +37,7 @@ class Robustness:
     judge_images: int = 0  # none: it costs as much as all the rest
 
     methods = None
+    units = UNITS
 
     def kinds(self, network: Network) -> dict[str, dict[str, Any]]:
         common = {"images": self.images, "epsilon": self.epsilon}
@@ -81,7 +88,7 @@ class Robustness:
     def tables(self, groups: Groups) -> tuple[Table, ...]:
         found = self.quantities(groups)
         strength = {
-            "noise": f"σ² = {self.variances[-1]:g}",
+            "noise": f"variance {self.variances[-1]:g}",
             "pgd": f"{self.steps[-1]} steps",
             "tpgd": f"{self.steps[-1]} steps",
             "square": f"{self.queries[-1]} queries",

@@ -25,7 +25,12 @@ class Table:
 
     def markdown(self) -> str:
         rows = [tuple(f"**{c}**" for c in row) if i == self.best else row for i, row in enumerate(self.rows)]
-        return f"{markdown_table([self.header, *rows])}\n\n*{self.caption}*"
+        return f"{markdown_table([self.header, *rows])}\n\n*{self.marked_caption}*"
+
+    @property
+    def marked_caption(self) -> str:
+        """Where the best row is bold, that is explained."""
+        return self.caption if self.best is None else f"{self.caption} Bold: the highest mean."
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,7 @@ class Section:
     tables: tuple[Table, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     warnings: tuple[str, ...] = ()
+    under_way: str = ""  # how far the runs are; nothing when all are there
     accuracy: tuple[Points, Points] | None = None  # ours and the paper's, to draw
     figure: int | None = None
     groups: Groups | None = None  # to draw that figure from

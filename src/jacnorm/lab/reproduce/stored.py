@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..results import NewerVersionError, ResultError, read_result
+from .numbers import count
 
 Result = dict[str, Any]
 
@@ -36,8 +37,8 @@ def read_folder(folder: Path, known: Collection[str], needs: tuple[str, ...]) ->
             strangers.append(file.name)
     if strangers:
         warnings.append(
-            f"{folder}: {len(strangers)} result files are of runs that this experiment does not ask for: "
-            f"skipped ({_some(strangers)})"
+            f"{folder}: {count(len(strangers), 'result file')} of runs that this experiment does not ask "
+            f"for: skipped ({_some(strangers)})"
         )
     return Stored(results, tuple(warnings), newer)
 

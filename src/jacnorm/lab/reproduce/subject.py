@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -78,6 +78,10 @@ class Measurement(Protocol):
         """One of them, as a part of the network's record."""
 
     def notes(self) -> tuple[str, ...]: ...
+
+    @property
+    def units(self) -> Mapping[str, str]:
+        """Of each quantity, as it stands after a difference."""
 
     def quantities(self, groups: Groups) -> Quantities: ...
 

@@ -6,13 +6,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ..config import RunConfig
+from ..results import validation_loss
 from ..sweep.experiment import Experiment
 from ..sweep.store import RESULT_PARTS
 from .choice import Choice, all_ids, choose, labels
-from .claims import Verdict, judge, read_claims
-from .numbers import NOTHING, count, mean_sd, plain, signed
+from .claims import POINTS, Verdict, judge, read_claims
+from .numbers import NOTHING, count, mean_sd, signed
 from .ordering import order_verdict
 from .section import Points, Section, Table
+from .settings import settings_table
 from .statistics import PAPER_RUNS, Summary, Values, standard_errors, summary
 from .stored import Stored, read_folder
 
@@ -40,6 +43,7 @@ def table1(experiment: Experiment, results: Path) -> Section:
         tables=_tables(experiment, choices),
         verdicts=_verdicts(experiment, accuracy) if choices else (),
         warnings=stored.warnings,
+        under_way=under_way(experiment, stored),
         accuracy=_points(experiment, accuracy),
         results=tuple(stored.results.values()),
     )
@@ -94,10 +98,26 @@ def missing(experiment: Experiment, stored: Stored, choices: Sequence[Choice]) -
     return (f"Still missing: {'; '.join(lacking)}.",) if lacking else ()
 
 
+def under_way(experiment: Experiment, stored: Stored) -> str:
+    """How far the stage is that the sweep is in; nothing when all is there."""
+    if experiment.screening_epochs is None:
+        return _part(experiment.runs, stored, "runs")
+    first = experiment.screening_runs()
+    losses = {run.id: validation_loss(stored.results[run.id]) for run in first if run.id in stored.results}
+    return _part(first, stored, "screening runs") or _part(
+        experiment.chosen_runs(losses), stored, "runs in full"
+    )
+
+
+def _part(runs: Sequence[RunConfig], stored: Stored, what: str) -> str:
+    done = sum(run.id in stored.results for run in runs)
+    return "" if done == len(runs) else f"{done} of {len(runs)} {what}"
+
+
 def _tables(experiment: Experiment, choices: Sequence[Choice]) -> tuple[Table, ...]:
     if not choices:
         return ()
-    found = (_accuracy_table(experiment, choices), _settings_table(experiment, choices))
+    found = (_accuracy_table(experiment, choices), settings_table(experiment, choices))
     return stamped(experiment, found)
 
 
@@ -105,20 +125,21 @@ def _accuracy_table(experiment: Experiment, choices: Sequence[Choice]) -> Table:
     chosen = {choice.label: choice for choice in choices}
     means = {c.label: summary(list(accuracies(c).values())).mean for c in choices if c.runs}
     names = labels(experiment)
+    theirs = (
+        "The difference to the paper's is also in standard errors (s.e.). Five runs in the paper; methods "
+        "that it has no number for are ours. "
+    )
     return Table(
-        caption="Test accuracy in percent, mean ± standard deviation over n seeds; the difference to the "
-        "paper's also in standard errors (s.e.); σ is the mean spectral norm on test images, normalized "
-        "input. " + _paper_words(experiment),
-        header=("method", "n", "ours", "paper", "difference", "in s.e.", "σ"),
+        caption="Test accuracy in percent, mean ± standard deviation over n seeds; σ is the mean spectral "
+        f"norm on test images, normalized input. {theirs if experiment.paper else ''}".strip(),
+        header=(
+            *("method", "n"),
+            *(("ours", "paper", "difference", "in s.e.") if experiment.paper else ("accuracy",)),
+            "σ",
+        ),
         rows=tuple(_row(experiment, label, chosen.get(label)) for label in names),
         best=names.index(max(means, key=lambda label: means[label])) if means else None,
     )
-
-
-def _paper_words(experiment: Experiment) -> str:
-    if experiment.paper:
-        return "Five runs in the paper; methods that it has no number for are ours."
-    return "The paper has no such numbers: this shows the chain at work and reproduces nothing."
 
 
 def _row(experiment: Experiment, label: str, choice: Choice | None) -> tuple[str, ...]:
@@ -127,46 +148,29 @@ def _row(experiment: Experiment, label: str, choice: Choice | None) -> tuple[str
     ours = _summary([100 * result["test"]["accuracy"] for result in runs.values()])
     sigma = _summary([result["test"]["sigma"] for result in runs.values()])
     n = f"{seeds}" if len(runs) == seeds else f"{len(runs)} of {seeds}"
-    cells = [label, n, mean_sd(ours), NOTHING, NOTHING, NOTHING, mean_sd(sigma)]
-    if label in experiment.paper:
-        mean, sd = experiment.paper[label]
-        cells[3] = mean_sd(Summary(PAPER_RUNS, mean, sd))
-        if ours is not None:
-            errors = standard_errors(ours, mean, sd)
-            cells[4] = signed(ours.mean - mean)
-            cells[5] = NOTHING if errors is None else signed(errors, 1)
-    return tuple(cells)
+    theirs = _compared(ours, experiment.paper.get(label)) if experiment.paper else ()
+    return (label, n, mean_sd(ours), *theirs, mean_sd(sigma))
 
 
-def _settings_table(experiment: Experiment, choices: Sequence[Choice]) -> Table:
-    by = "of the screening run" if experiment.screening_epochs is not None else "mean over seeds"
-    return Table(
-        caption=f"Settings chosen for each method, the lowest validation loss ({by}) "
-        "among those compared. An asterisk: at the edge of the grid.",
-        header=("method", "learning rate", "batch size", "λ", "loss", "compared"),
-        rows=tuple(_settings_row(experiment, choice) for choice in choices),
-    )
-
-
-def _settings_row(experiment: Experiment, choice: Choice) -> tuple[str, ...]:
-    setting, grid = choice.setting, sorted({run.weight for run in experiment.runs})
-    edge = "*" if len(grid) > 1 and setting.weight in (grid[0], grid[-1]) else ""
-    return (
-        choice.label,
-        f"{setting.learning_rate:g}",
-        str(setting.batch_size),
-        NOTHING if "weight" not in setting.relevant() else f"{edge}{setting.weight:g}",
-        plain(choice.loss, 4),
-        f"{choice.compared} of {choice.settings}",
-    )
+def _compared(ours: Summary | None, paper: Sequence[float] | None) -> tuple[str, str, str]:
+    """The paper's, and how far ours is from it."""
+    if paper is None:
+        return NOTHING, NOTHING, NOTHING
+    mean, sd = paper
+    shown = mean_sd(Summary(PAPER_RUNS, mean, sd))
+    if ours is None:
+        return shown, NOTHING, NOTHING
+    errors = standard_errors(ours, mean, sd)
+    return shown, signed(ours.mean - mean), NOTHING if errors is None else signed(errors, 1)
 
 
 def _verdicts(experiment: Experiment, accuracy: dict[str, Values]) -> tuple[Verdict, ...]:
-    claims = judge(read_claims(experiment.name, experiment.claims), {"accuracy": accuracy})
+    claims = read_claims(experiment.name, experiment.claims)
+    verdicts = judge(claims, {"accuracy": accuracy}, {"accuracy": POINTS})
     if not experiment.paper:
-        return claims
+        return verdicts
     expected = sorted(experiment.paper, key=lambda label: experiment.paper[label][0])
-    return (*claims, order_verdict(accuracy, expected))
+    return (*verdicts, order_verdict(accuracy, expected))
 
 
 def _points(experiment: Experiment, accuracy: dict[str, Values]) -> tuple[Points, Points] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..sweep.experiment import Experiment
 from .catalog import Item
 from .figures import figure
 from .section import Section
@@ -14,3 +15,9 @@ def tell(item: Item, results: Path) -> Section:
     if item.figure is None:
         return table1(item.table, results)
     return figure(item.figure, item.table, results)
+
+
+def tell_sweep(experiment: Experiment, file: Path, results: Path) -> str:
+    """The table that a sweep was made for, and how to get it as a page."""
+    where = "" if results == Path("results") else f" --results {results}"
+    return f"{table1(experiment, results).text()}\nAs a page: jacnorm report {file}{where}"

@@ -1,0 +1,28 @@
+"""The commands that make a page again from nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..reproduce.catalog import QUICK_FOLDER, Item
+
+
+def commands(present: Sequence[Item], results: Path) -> tuple[str, ...]:
+    where = "" if results == Path("results") else f" --results {results}"
+    shipped = [item for item in present if item.is_papers or item.is_quick]
+    own = [item for item in present if item not in shipped]
+    tables = dict.fromkeys(item.table_file for item in own)
+    files = "" if shipped else "".join(f" {item.file}" for item in own)
+    return (
+        *dict.fromkeys(_reproduce(item, results, where) for item in shipped),
+        *(f"jacnorm sweep {file}{where}" for file in tables),
+        f"jacnorm report{files}{where}",
+    )
+
+
+def _reproduce(item: Item, results: Path, where: str) -> str:
+    quick = item.is_quick and results == QUICK_FOLDER / "results"
+    which = "--quick" if quick else f"--data {item.data}{where}"
+    protocol = item.table.runs[0].protocol
+    return f"jacnorm reproduce all {which}" + (f" --protocol {protocol}" if protocol != "paper" else "")
