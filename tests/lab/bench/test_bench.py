@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import jacnorm as jn
-from jacnorm.lab.bench import forms, peers, suites, timing
+from jacnorm.lab.bench import forms, parts, peers, suites, timing
 from jacnorm.lab.bench.nets import NETS, batch, make
 from jacnorm.lab.bench.page import markdown, picture
 from jacnorm.lab.bench.quality import Following
@@ -68,6 +68,11 @@ def test_both_frobenius_estimates_have_the_same_mean():
 def test_every_net_takes_a_step(name):
     way = next(w for w in WAYS if w.name == DEFAULT)
     timing.stepper(make(name, width=0.1), way.make, batch(name, 2))()
+
+
+def test_parts_of_a_step_where_autograd_serves():
+    found = parts.shares(make("transformer"), batch("transformer", 2))
+    assert found["backward of σ"] > 0
 
 
 def test_following_a_training():

@@ -47,7 +47,8 @@ def _methods(nets: Found, training: Found | None) -> str:
     notes = (
         "Error of σ: that of the batch's mean σ in the last epoch of training. Cosine: between the gradient "
         "of the penalty and the exact one's, at the end of training. Memory: peak of a step over that of the "
-        f"plain one, {next(iter(nets))}, batch {first['memory_batch']}."
+        f"plain one, {next(iter(nets))}, batch {first['memory_batch']}. Where a cost is missing, the way "
+        "does not work on this net (fused attention has no second derivatives) or was too slow to measure."
     )
     return f"## Every way\n\n{notes}\n\n{_table(rows)}\n\n![Cost against error](cost-and-error.svg)"
 

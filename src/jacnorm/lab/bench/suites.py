@@ -17,8 +17,14 @@ COMPARED = (*MAIN, "Frobenius, double backward", "double-backward power iteratio
 MEMORY_BATCH = {"lenet": 1024, "vgg16": 64, "resnet18": 64, "transformer": 256}
 EPOCHS = 15
 OUTPUTS = (10, 1000)  # of the nets that are measured
-# It takes the autograd engine, and fused attention has no dual numbers.
-NOT_WITH_ATTENTION = ("stored u, outer products", "dual numbers")
+# It takes the autograd engine, and fused attention has neither dual numbers nor second derivatives.
+NOT_WITH_ATTENTION = (
+    "stored u, outer products",
+    "dual numbers",
+    "Frobenius, double backward",
+    "double-backward power iteration, 1 round",
+    "double-backward power iteration, 10 rounds",
+)
 SMALL = ("lenet", "transformer")  # where long blocks of steps are affordable
 
 
