@@ -11,6 +11,7 @@ from .ways import WAYS
 
 Found = dict[str, Any]  # suite -> its numbers; "methods" -> net -> its numbers
 COLOURS = {"ours": "#0b6e4f", "form": "#8a8a8a", "peer": "#c1440e"}
+ROW = 1.5  # percent of error, between dots whose names would meet
 LABELS = {"ours": "jacnorm", "form": "forms not taken", "peer": "others' ways"}
 
 
@@ -134,17 +135,22 @@ def picture(found: Found) -> Figure | None:
     error = found["training"]["error"]
     figure = Figure(figsize=(8, 4.8), layout="constrained")
     axes = figure.subplots()
+    labels: list[Any] = []
     for kind, colour in COLOURS.items():
         mine = [w.name for w in WAYS if w.kind == kind and w.name in cost and w.name in error]
-        x, y = [cost[name] for name in mine], [100 * error[name][-1] for name in mine]
-        axes.scatter(x, y, s=48, color=colour, label=LABELS[kind], zorder=3)
-        for name, place in zip(mine, zip(x, y, strict=True), strict=True):
-            axes.annotate(name, place, (7, 3), textcoords="offset points", fontsize=8, color=colour)
+        costs, errors = [cost[name] for name in mine], [100 * error[name][-1] for name in mine]
+        axes.scatter(costs, errors, s=48, color=colour, label=LABELS[kind], zorder=3)
+        labels += [(*place, name, colour) for name, *place in zip(mine, costs, errors, strict=True)]
+    for x, y, name, colour in labels:  # above and below by turns, so that the names in a row do not meet
+        before = sum(other < x and abs(height - y) < ROW for other, height, *_ in labels)
+        offset = (5, -12) if before % 2 else (5, 6)
+        axes.annotate(name, (x, y), offset, textcoords="offset points", fontsize=8, color=colour)
     axes.axvline(2, color="black", linewidth=0.8, linestyle=":")
-    axes.text(2, axes.get_ylim()[1], " floor by operation count", fontsize=8, va="top")
+    axes.set_ylim(0, 1.15 * axes.get_ylim()[1])
+    axes.text(2, 0.3, "floor by operation count ", fontsize=8, va="bottom", ha="right", rotation=90)
     axes.set_xlabel("cost: step / plain step")
     axes.set_ylabel("error of σ in training, %")
     axes.margins(x=0.25)
-    axes.legend(frameon=False, loc="upper left")
+    axes.legend(frameon=False, loc="center right")
     tidy(axes)
     return figure
