@@ -1,7 +1,7 @@
 """2×2 max-pooling, the commonest kind, several times faster on the CPU than the general kernel.
 
 That kernel takes a quarter of a LeNet's training step. Here the windows do not overlap, so that the maximum
-of four strided views is the pool, and comparing them tells which place was chosen.
+of four pictures of half the size is the pool, and comparing them tells which place was chosen.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-WORTHWHILE = 100_000  # numbers; below, the calls cost more than they save
+WORTHWHILE = 20_000  # numbers; below, the calls cost more than they save
 
 
 def is_two_by_two(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> bool:
@@ -38,15 +38,15 @@ class TwoByTwo(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
-        left, right = x[..., 0::2], x[..., 1::2]
-        rows, is_right = torch.maximum(left, right), right > left
-        top, bottom = rows[..., 0::2, :], rows[..., 1::2, :]
+        count, channels, height, width = *x.shape[:2], x.shape[2] // 2, x.shape[3] // 2
+        windows = x.view(count, channels, height, 2, width, 2)
+        # Contiguous first: kernels are slow on every other number of a row.
+        (a, b), (c, d) = windows.permute(3, 5, 0, 1, 2, 4).contiguous()
+        top, bottom = torch.maximum(a, b), torch.maximum(c, d)
         y, is_bottom = torch.maximum(top, bottom), bottom > top
-        column = torch.where(is_bottom, is_right[..., 1::2, :], is_right[..., 0::2, :])
-        height, width = y.shape[-2:]
+        is_right = _choose(is_bottom, d > c, b > a)
         corner = torch.arange(height).mul_(4 * width)[:, None] + torch.arange(0, 2 * width, 2)
-        chosen = corner + column
-        chosen.add_(is_bottom, alpha=2 * width)
+        chosen = is_right.long().add_(corner).add_(is_bottom.long(), alpha=2 * width)
         ctx.save_for_backward(chosen)
         ctx.shape = x.shape
         ctx.mark_non_differentiable(chosen)
@@ -57,3 +57,8 @@ class TwoByTwo(torch.autograd.Function):
         (chosen,) = ctx.saved_tensors
         zeros = u.new_zeros(*ctx.shape[:2], ctx.shape[2:].numel())
         return zeros.scatter_(-1, chosen.flatten(2), u.flatten(2)).view(ctx.shape)
+
+
+def _choose(condition: Tensor, yes: Tensor, no: Tensor) -> Tensor:
+    """`torch.where` for booleans, ten times faster."""
+    return no ^ ((no ^ yes) & condition)

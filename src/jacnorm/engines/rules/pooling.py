@@ -28,7 +28,8 @@ def _max_pool(pool: Any, dims: int) -> Any:
             y, chosen = TwoByTwo.apply(x)
         else:
             y, chosen = pool(x, kernel_size, stride or None, padding, dilation, ceil_mode, True)
-        return ((y, chosen) if return_indices else y), *selecting(chosen, x, dims)
+        apart = dilation in (1, (1, 1)) and (not stride or stride == kernel_size)  # most pools
+        return ((y, chosen) if return_indices else y), *selecting(chosen, x, dims, apart)
 
     return rule
 
@@ -56,8 +57,8 @@ for _dims in (1, 2, 3):
         piecewise(f"{_name}{_dims}d_with_indices")(_returning_indices(_rule))
 
 
-def selecting(chosen: Tensor, x: Tensor, dims: int) -> Any:
-    """F: y = v[I]. Fᵀ: unpooling, adding up where windows overlap and chose the same place."""
+def selecting(chosen: Tensor, x: Tensor, dims: int, apart: bool = False) -> Any:
+    """F: y = v[I]. Fᵀ: unpooling, adding up where windows that are not `apart` chose the same place."""
     index = chosen.flatten(-dims)
     shape = x.shape
 
@@ -66,7 +67,8 @@ def selecting(chosen: Tensor, x: Tensor, dims: int) -> Any:
 
     def backward(u: Tensor) -> Tensor:
         zeros = u.new_zeros(*shape[:-dims], shape[-dims:].numel())
-        return zeros.scatter_add(-1, index, u.flatten(-dims)).view(shape)
+        unpool = zeros.scatter_ if apart else zeros.scatter_add_
+        return unpool(-1, index, u.flatten(-dims)).view(shape)
 
     return forward, backward
 
