@@ -15,9 +15,8 @@ from .errors import UnsupportedModelError
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def tracing() -> bool:
-    """Whether dynamo is tracing this very line: then no value can be looked at."""
-    return torch.compiler.is_dynamo_compiling()
+# Whether dynamo is tracing this very line: then no value can be looked at.
+tracing = torch.compiler.is_dynamo_compiling
 
 
 def uncompiled() -> AbstractContextManager[Any]:

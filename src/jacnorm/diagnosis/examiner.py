@@ -83,7 +83,7 @@ class Examiner(Recorder):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         self.reason, self._depended = None, False
-        before = self._slots.get(id(args[0])) if args else None
+        before = self.slots.entry(args[0]) if args else None
         wait_for(self._leaf.device)
         begin = time.perf_counter()
         y = super().__torch_function__(func, types, args, kwargs)
@@ -91,7 +91,7 @@ class Examiner(Recorder):
         seconds = time.perf_counter() - begin
         if self._depended or self.reason:
             result = args[0] if y is None else y  # an assignment returns nothing
-            same = before is not None and self._slots.get(id(result)) is before  # dropout in evaluation
+            same = before is not None and self.slots.entry(result) is before  # dropout in evaluation
             if not same:
                 self._note(func, args, kwargs or {}, _first_real(result), seconds)
         return y

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from .calls import canonical_name, one_way
 from .decompose import ELEMENTARY
 from .rules import RULES, NoRule, Rule
 from .rules.table import LIST, Borrowed
+from .slots import Slots
 from .tape import Slot, Step, Tape
 
 # Calls whose result carries no derivative, although it is made of floats.
@@ -30,7 +30,6 @@ CONSTANT = frozenset(
         *("new_zeros", "new_ones", "new_full", "new_empty", "new_tensor"),
     ]
 )
-_CONTAINERS = frozenset((list, tuple, dict))
 HARMLESS = (int, float, bool, str, torch.Size, torch.dtype, torch.device, torch.layout, type(None))
 
 
@@ -70,9 +69,7 @@ class Recorder(TorchFunctionMode):
         self.layers: list[WeightedLayer] = []
         self._steps: list[Step] = []
         self.flowing, self._gate = flowing, gate
-        self._slots: dict[int, tuple[weakref.ref[Tensor], int, Slot]] = {}
-        self._dtypes: list[torch.dtype] = []  # of each slot
-        self.bytes = 0  # of all activations
+        self.slots = Slots()
         self._without_rule: dict[Slot | None, str] = {}
         self._source: Slot | None = None
         self._target: Slot | None = None
@@ -82,15 +79,16 @@ class Recorder(TorchFunctionMode):
         self._rng = torch.random.get_rng_state() if gate is None and not tracing() else None
 
     def begin(self, x: Tensor) -> None:
-        self._ancestry, self._source = Ancestry(x), self._register(x)
+        self._ancestry, self._source = Ancestry(x), self.slots.new(x)
 
     def end(self, y: Tensor) -> None:
         """What is called after y cannot change its derivative, and is not followed."""
         try:
-            self._target = self._slot(y)
+            self._target = self.slots.of(y)
         except NoRule as no:
             self._give_up(str(no))
-        self._slots, self._ancestry = {}, None
+        self.slots.close()
+        self._ancestry = None
 
     def tape(self) -> Tape:
         if self.reason is not None:
@@ -100,22 +98,23 @@ class Recorder(TorchFunctionMode):
         if any(activation.spoilt for activation in self._borrowed):
             raise NoRule("an activation was changed in place after it was used")
         tape = Tape(self._steps, self._source, self._target)
-        for slot in (self._target, *(s for step in tape.steps for s in step.sources)):
-            if slot in self._without_rule:
-                raise NoRule(f"{self._without_rule[slot]} has no piecewise linear rule")
+        if self._without_rule:
+            for slot in (self._target, *(s for step in tape.steps for s in step.sources)):
+                if slot in self._without_rule:
+                    raise NoRule(f"{self._without_rule[slot]} has no piecewise linear rule")
         return tape
 
     @property
     def eps(self) -> float:
         """Of the coarsest precision that occurred."""
-        return max(torch.finfo(dtype).eps for dtype in set(self._dtypes))
+        return max(torch.finfo(dtype).eps for dtype in set(self.slots.dtypes))
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         try:
-            if self._depends(args) or (kwargs and self._depends(kwargs)):
+            if self.slots.any_in(args) or (kwargs and self.slots.any_in(kwargs)):
                 return self._call(func, *(one_way(args, kwargs) if kwargs else (args, kwargs)))
             return self._call_on_others(func, args, kwargs)
         except NoRule as no:
@@ -168,12 +167,12 @@ class Recorder(TorchFunctionMode):
         return y
 
     def _multilinear(self, rule: Rule, name: str, func: Any, args: Any, kwargs: Any, in_place: bool) -> Any:
-        followed = [i for i, a in enumerate(args) if self._depends((a,))]
-        if len(followed) != 1 or self._depends(kwargs):
+        followed = [i for i, a in enumerate(args) if self.slots.any_in((a,))]
+        if len(followed) != 1 or self.slots.any_in(kwargs):
             raise NoRule(f"{name} multiplies things that both depend on the input")
         position = followed[0]
         forward, backward = rule.apply(position, *args, **kwargs)
-        sources = (self._slot(args[position]),)
+        sources = (self.slots.of(args[position]),)
         y = func(*args, **kwargs)
         self._step(name, sources, y, forward, backward)
         return y
@@ -189,7 +188,7 @@ class Recorder(TorchFunctionMode):
         if func is torch.batch_norm:  # (x, weight, bias, mean, var, training, momentum, eps, cudnn)
             x, weight, bias, mean, var, *rest = args
             args = (x, mean, var, weight, bias, *rest[:3])
-        slot = self._slot(args[0])
+        slot = self.slots.of(args[0])
         if self._gate is None:
             self._undo += [(t, t.clone()) for t in args[1:3] if isinstance(t, Tensor)]
         given = next(self._given, None)
@@ -238,60 +237,32 @@ class Recorder(TorchFunctionMode):
         self.reason = self.reason or reason
 
     def _sources(self, rule: Rule, name: str, args: Any, kwargs: Any) -> tuple[Slot | None, ...]:
+        if len(args) == rule.data == 1 and not kwargs:  # most activations
+            return (self.slots.of(args[0]),)
         data = args[0] if rule.data == LIST else args[: rule.data]
         rest = args[1:] if rule.data == LIST else args[rule.data :]
-        if not rule.like and (self._depends(rest) or (kwargs and self._depends(kwargs))):
+        if not rule.like and (self.slots.any_in(rest) or (kwargs and self.slots.any_in(kwargs))):
             raise NoRule(f"a parameter of {name} depends on the input")
         missing = (None,) * max(0, rule.data - len(data))
-        return *[self._slot(a) for a in data], *missing
+        return *[self.slots.of(a) for a in data], *missing
 
     def _step(
         self, name: str, sources: Any, y: Any, forward: Any, backward: Any, single: bool = True
     ) -> None:
-        if not isinstance(y, Tensor) or not y.is_floating_point() or self._unchanged(sources, y):
+        if not isinstance(y, Tensor) or not y.is_floating_point() or self.slots.unchanged(sources, y):
             return
         as_tuple = (lambda u: (backward(u),)) if single else backward
-        dtypes = [y.dtype if s is None else self._dtypes[s] for s in sources]
-        forward, as_tuple = as_recorded(forward, as_tuple, dtypes, y)
-        self._steps.append(Step(name, sources, self._register(y), forward, as_tuple))
-
-    def _unchanged(self, sources: Any, y: Tensor) -> bool:
-        """The call gave its argument back untouched (dropout in evaluation, contiguous, …)."""
-        entry = self._slots.get(id(y))
-        return entry is not None and entry[0]() is y and entry[1] == y._version and sources == (entry[2],)
-
-    def _register(self, y: Tensor) -> Slot:
-        slot = len(self._dtypes)
-        self._dtypes.append(y.dtype)
-        self.bytes += y.nbytes
-        self._slots[id(y)] = (weakref.ref(y), y._version, slot)
-        return slot
-
-    def _slot(self, t: Any) -> Slot | None:
-        entry: Any = self._slots.get(id(t))
-        if entry is None or entry[0]() is not t:
-            return None
-        if entry[1] != t._version:
-            self._slots[id(t)] = (entry[0], t._version, entry[2])  # complain once
-            raise NoRule("a tensor was changed in place through a view of it")
-        return entry[2]
-
-    def _depends(self, values: Any) -> bool:
-        """Whether anything in a list, tuple or dict is followed. (Plain loops: every call comes by here.)"""
-        slots = self._slots
-        for value in values.values() if type(values) is dict else values:
-            if id(value) in slots:
-                if self._slot(value) is not None:
-                    return True
-            elif type(value) in _CONTAINERS and self._depends(value):
-                return True
-        return False
+        slot = self.slots.new(y)
+        if not self.slots.one_dtype or torch.is_autocast_enabled(y.device.type):
+            dtypes = [y.dtype if s is None else self.slots.dtypes[s] for s in sources]
+            forward, as_tuple = as_recorded(forward, as_tuple, dtypes, y)
+        self._steps.append(Step(name, sources, slot, forward, as_tuple))
 
     def _follow(self, result: Any, without_rule: str = "a call") -> Any:
         """Keep track of what depends on x after a call without a rule."""
         for y in _tensors(result):
             if y.is_floating_point() or y.is_complex():
-                self._without_rule[self._register(y)] = without_rule
+                self._without_rule[self.slots.new(y)] = without_rule
         return result
 
 

@@ -1,0 +1,100 @@
+"""The activations that depend on x, each under a number of its own."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .rules import NoRule
+from .tape import Slot
+
+_CONTAINERS = frozenset((list, tuple, dict))
+
+
+class Slots:
+    """Finds the slot of a tensor by its identity. (Every call of the model comes by here: plain loops.)"""
+
+    def __init__(self) -> None:
+        self._found: dict[int, tuple[weakref.ref[Tensor], int, Slot]] = {}
+        self.dtypes: list[torch.dtype] = []  # of each slot
+        self.one_dtype = True
+        self.bytes = 0  # of all of them
+
+    def new(self, y: Tensor) -> Slot:
+        slot = self._count(y)
+        self.bytes += y.nbytes
+        self._found[id(y)] = (weakref.ref(y), y._version, slot)
+        return slot
+
+    def _count(self, y: Tensor) -> Slot:
+        slot, dtype = len(self.dtypes), y.dtype
+        self.dtypes.append(dtype)
+        if dtype != self.dtypes[0]:
+            self.one_dtype = False
+        return slot
+
+    def of(self, t: Any) -> Slot | None:
+        entry: Any = self._found.get(id(t))
+        if entry is None or entry[0]() is not t:
+            return None
+        if entry[1] != t._version:
+            self._found[id(t)] = (entry[0], t._version, entry[2])  # complain once
+            raise NoRule("a tensor was changed in place through a view of it")
+        slot: Slot = entry[2]
+        return slot
+
+    def entry(self, t: Any) -> object | None:
+        """What is known of the tensor; another one after it was written into."""
+        return self._found.get(id(t))
+
+    def any_in(self, values: Any) -> bool:
+        """Whether anything in a list, tuple or dict depends on x."""
+        found = self._found
+        for value in values.values() if type(values) is dict else values:
+            if id(value) in found:
+                if self.of(value) is not None:
+                    return True
+            elif type(value) in _CONTAINERS and self.any_in(value):
+                return True
+        return False
+
+    def unchanged(self, sources: Any, y: Tensor) -> bool:
+        """The call gave its argument back untouched (dropout in evaluation, contiguous, …)."""
+        entry = self._found.get(id(y))
+        return entry is not None and entry[0]() is y and entry[1] == y._version and sources == (entry[2],)
+
+    def close(self) -> None:
+        """Nothing more is followed."""
+        self._found = {}
+
+
+class TracedSlots(Slots):
+    """Dynamo follows neither weak references nor versions, and frees nothing while it traces."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: dict[Tensor, Slot] = {}
+
+    def new(self, y: Tensor) -> Slot:
+        self._known[y] = slot = self._count(y)
+        return slot
+
+    def of(self, t: Any) -> Slot | None:
+        return self._known.get(t) if isinstance(t, Tensor) else None
+
+    def any_in(self, values: Any) -> bool:
+        for value in values.values() if type(values) is dict else values:
+            if self.of(value) is not None:
+                return True
+            if type(value) in (list, tuple, dict) and self.any_in(value):
+                return True
+        return False
+
+    def unchanged(self, sources: Any, y: Tensor) -> bool:
+        return False  # an identity more is no harm
+
+    def close(self) -> None:
+        self._known = {}
