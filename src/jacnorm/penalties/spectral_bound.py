@@ -58,20 +58,18 @@ class SpectralBoundPenalty(Penalty):
             raise InputError("SpectralBoundPenalty found no linear or convolution layer in the model.")
         layers = [self._products(layer) for layer in once.values()]
         _begin(self, [shape for _, _, shape in layers], *once)
-        products = [self._product(f"v{i}", *layer[:2]).flatten() for i, layer in enumerate(layers)]
-        return self.weight * torch.cat(products).square().sum()
-
-    def _product(self, name: str, forward: Product, backward: Product) -> Tensor:
-        """W v with unit v fixed, and the next power step stored: σ = ‖W v‖."""
-        v = getattr(self, name)
         with torch.no_grad():
-            for _ in range(self.iterations - 1):
-                v = normalized(backward(normalized(forward(v))))
-        w = forward(v)
+            vectors = [self._improved(getattr(self, f"v{i}"), *layer[:2]) for i, layer in enumerate(layers)]
+        products = [forward(v) for v, (forward, _, _) in zip(vectors, layers, strict=True)]
         if torch.is_grad_enabled():
             with torch.no_grad():
-                self._store(name, backward(w))
-        return w
+                self._store([backward(w) for w, (_, backward, _) in zip(products, layers, strict=True)])
+        return self.weight * torch.cat([w.flatten() for w in products]).square().sum()
+
+    def _improved(self, v: Tensor, forward: Product, backward: Product) -> Tensor:
+        for _ in range(self.iterations - 1):
+            v = normalized(backward(normalized(forward(v))))
+        return v
 
     def _products(self, layer: WeightedLayer) -> tuple[Product, Product, torch.Size]:
         if self.convolution == "operator":
@@ -79,11 +77,14 @@ class SpectralBoundPenalty(Penalty):
         matrix = layer.weight.flatten(1)
         return (lambda v: v @ matrix.t()), (lambda u: u @ matrix), torch.Size((1, matrix.shape[1]))
 
-    @torch.no_grad()
-    def _store(self, name: str, direction: Tensor) -> None:
-        length = direction.norm()
-        says = (length > 0) & (length < float("inf"))
-        setattr(self, name, torch.where(says, direction / length, getattr(self, name)))
+    def _store(self, directions: list[Tensor]) -> None:
+        """The next power step of each layer, unless it is zero or has overflowed. (All in few calls.)"""
+        lengths = torch.stack(torch._foreach_norm(directions))
+        known = (lengths > 0) & (lengths < float("inf"))
+        units = torch._foreach_div(directions, list(lengths.unbind()))
+        for i, (is_known, unit) in enumerate(zip(known.unbind(), units, strict=True)):
+            v = getattr(self, f"v{i}")
+            setattr(self, f"v{i}", torch.where(is_known, unit, v).to(v.dtype))
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         for name in list(self._buffers):
