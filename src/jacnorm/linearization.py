@@ -55,8 +55,8 @@ class Linearization:
         self.model, self.output, self.layers, self.reason = section.model, output, layers, reason
         self.input_shape, self.output_shape = section.first.shape, section.last.shape
         self.input_dtype, self.device = section.first.dtype, section.first.device
-        self.dtype, self._output_dtype = at_least_single(self.input_dtype), section.last.dtype
-        self.activation_bytes = recorder.bytes
+        self.dtype, self.output_dtype = at_least_single(self.input_dtype), section.last.dtype
+        self.activation_bytes = recorder.slots.bytes
         self._products, self._request, self._statistics = products, request, recorder.statistics
         self._transforms: tuple[Callable[[Linearization], Linearization], ...] = ()
         self._versions = [version(layer.weight) for layer in layers]
@@ -79,7 +79,7 @@ class Linearization:
         """Jᵀ u for u shaped like the output: the paper's backward mode."""
         check_vector("u", u, self.output_shape, "the output")
         self._check_unchanged()
-        result = self._take(self._products.vjp, u.to(self._output_dtype))
+        result = self._take(self._products.vjp, u.to(self.output_dtype))
         return u.new_zeros(self.input_shape, dtype=self.dtype) if result is None else result
 
     def _take(self, product: Callable[[Tensor], Any], w: Tensor) -> Any:

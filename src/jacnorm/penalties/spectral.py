@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from ..checks import check_count, check_positive
+from ..engines.outer import cotangents, tangents, with_outer_products
+from ..engines.tape import Tape
 from ..errors import InputError
-from ..estimators.operator import flat, normalized, norms
+from ..estimators.operator import divided, flat, normalized, norms
 from ..estimators.operator import start as fixed_direction
 from ..linearization import Linearization
 from ..tracing import refuse, tracing, while_tracing
@@ -25,9 +27,8 @@ STIR = 0.01  # of a fixed direction in the start, so that it is never zero, nor 
 class SpectralPenalty(Penalty):
     """The spectral norm of the Jacobian at each sample.
 
-    By the envelope theorem dσ = uᵀ dJ v at the top singular pair, so v = Jᵀu/‖Jᵀu‖ is found without a graph
-    and one differentiable product, σ = ‖J v‖, carries the gradient. Nothing is back-propagated through the
-    iteration.
+    By the envelope theorem dσ = uᵀ dJ v at the top singular pair, so u and v are found without a graph and
+    held fixed: v = Jᵀu/‖Jᵀu‖, and σ = ‖J v‖. Nothing is back-propagated through the iteration.
 
     With `index`, u is what J v was when these samples last came by. Power iteration so goes on from epoch to
     epoch while the network settles, and the estimate sharpens. Without `index`, u is the row of scores that
@@ -73,13 +74,13 @@ class SpectralPenalty(Penalty):
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
         """The penalty; with `index`, J v is stored for the next time."""
-        rows = None if index is None else _checked(index, J.output_shape[0]).to(J.device)
-        if rows is not None:
-            self._make_room(J, rows)
+        rows = None if index is None else self._rows(J, index)
         with torch.no_grad():
             u = self._first(J) if rows is None else self._stored(J, rows)
             for _ in range(self.iterations - 1):
                 u = normalized(J.jvp(normalized(J.vjp(u))))
+        if rows is not None and J.tape is not None and self.h == "identity" and torch.is_grad_enabled():
+            return self.weight * self._outer_form(J, J.tape, u, rows)
         if J.engine == "autograd" or (rows is None and self.start == "random"):
             sigma = self._backward_form(J, u, rows)
         else:
@@ -113,35 +114,49 @@ class SpectralPenalty(Penalty):
         with torch.no_grad():
             v = normalized(J.vjp(u))
         w = J.jvp(v)
+        sigma = norms(w)
         if rows is not None:
-            self._store(rows, w)
-        return torch.linalg.vector_norm(flat(w), dim=1)
+            self._store(rows, w, sigma)
+        return sigma
+
+    def _outer_form(self, J: Linearization, tape: Tape, u: Tensor, rows: Tensor) -> Tensor:
+        """The mean of the same σ, with the gradient of mean uᵀJ v: a stored u is about what J v is now.
+
+        (Of the mean alone: a factor for each sample, as other h have it, would have to be known before.)
+        """
+        deltas = cotangents(tape, u.to(J.output_dtype))
+        v = normalized(deltas[tape.source].to(J.dtype))
+        w, learned = tangents(tape, v.to(J.input_dtype))
+        w = w.to(J.dtype)
+        sigma = norms(w)
+        self._store(rows, w, sigma)
+        return with_outer_products(sigma.mean(), deltas, learned, 1 / len(u))
 
     def _backward_form(self, J: Linearization, u: Tensor, rows: Tensor | None) -> Tensor:
         """σ = ‖Jᵀu‖. Back-propagating it brings J v to u, for free: where J v is dear, that is the next u."""
         if rows is not None and torch.is_grad_enabled():
-            self._store(rows, u)  # as far as it has come, should nobody call backward()
-            u.requires_grad_().register_hook(lambda gradient: self._store(rows, gradient))
+            self._store(rows, u, norms(u))  # as far as it has come, should nobody call backward()
+            u.requires_grad_().register_hook(lambda gradient: self._store(rows, gradient, norms(gradient)))
         return torch.linalg.vector_norm(flat(J.vjp(u)), dim=1)
 
     @torch.no_grad()
-    def _store(self, rows: Tensor, direction: Tensor) -> None:
+    def _store(self, rows: Tensor, direction: Tensor, size: Tensor) -> None:
         """Keep the direction. Zero says nothing, nor what has overflowed under too large a loss scale."""
-        new = normalized(direction).reshape(len(rows), -1)
+        new = flat(divided(direction, size))
         if new.shape[1:] == self.u.shape[1:]:  # else another network has come in between
-            size = norms(direction)
             known = ((size > 0) & torch.isfinite(size))[:, None]
             self.u[rows] = torch.where(known, new, self.u[rows])
 
-    def _make_room(self, J: Linearization, rows: Tensor) -> None:
-        n_out = J.output_shape[1:].numel()
+    def _rows(self, J: Linearization, index: Tensor) -> Tensor:
+        """The index, and room for its vectors."""
         if tracing() and self.samples is None:
             refuse(
                 "A compiled step cannot make room for vectors as samples come by: say how many there are, "
                 "SpectralPenalty(samples=len(dataset))."
             )
-        samples = 0 if tracing() else int(rows.max()) + 1
-        _make_room(self, samples, n_out, J.dtype, J.device)
+        index, last = _checked(index, J.output_shape[0])
+        _make_room(self, last + 1, J.output_shape[1:].numel(), J.dtype, J.device)
+        return index.to(J.device)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         if prefix + "u" in state_dict:  # as many rows as were saved
@@ -166,16 +181,21 @@ def _make_room(
     penalty.u = table.detach()
 
 
-def _checked(index: object, batch: int) -> Tensor:
+def _checked(index: object, batch: int) -> tuple[Tensor, int]:
+    """The index as whole numbers, and the largest of them (which a compiled step does not know)."""
     index = torch.as_tensor(index)
     if index.shape != (batch,) or index.is_floating_point() or index.dtype == torch.bool:
         raise InputError(
             f"index has shape {tuple(index.shape)} and dtype {index.dtype}; it must hold the "
             f"position in the data set of each of the {batch} samples, as whole numbers."
         )
-    if not tracing() and (index.min() < 0 or index.max() >= MAX_SAMPLES):
+    index = index.long()
+    if tracing():
+        return index, -1
+    first, last = (int(n) for n in index.aminmax())
+    if first < 0 or last >= MAX_SAMPLES:
         raise InputError(
-            f"index goes from {int(index.min())} to {int(index.max())}; positions in a data set start at 0, "
+            f"index goes from {first} to {last}; positions in a data set start at 0, "
             "and there is a stored vector for each up to the largest."
         )
-    return index.long()
+    return index, last

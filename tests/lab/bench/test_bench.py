@@ -37,7 +37,7 @@ def test_estimates_come_from_below(way):
     assert 0 < penalty.item() / WEIGHT / float(exact(net).mean()) < 1 + 1e-4
 
 
-@pytest.mark.parametrize("estimate", [forms.StoredBackward, forms.StoredForward, forms.OuterProduct])
+@pytest.mark.parametrize("estimate", [forms.StoredBackward, forms.StoredForward, forms.StoredRefined])
 def test_they_converge_to_the_exact_norm_and_its_gradient(estimate):
     net = make("lenet")
     way = estimate(net)
@@ -47,13 +47,6 @@ def test_they_converge_to_the_exact_norm_and_its_gradient(estimate):
     torch.testing.assert_close(sigma.detach(), exact(net), rtol=2e-2, atol=0)
     expected = gradient(net, jn.AnalyticPenalty(1.0)(jn.linearize(net, X)))
     assert torch.cosine_similarity(found, expected, dim=0) > 0.99
-
-
-def test_outer_products_are_the_gradient_of_the_backward_form():
-    net = make("lenet")
-    backward, outer = forms.StoredBackward(net), forms.OuterProduct(net)
-    ours, theirs = (gradient(net, way(X, INDEX)[1]) for way in (outer, backward))
-    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-7)
 
 
 def test_both_frobenius_estimates_have_the_same_mean():
@@ -73,6 +66,10 @@ def test_every_net_takes_a_step(name):
 def test_parts_of_a_step_where_autograd_serves():
     found = parts.shares(make("transformer"), batch("transformer", 2))
     assert found["backward of σ"] > 0
+
+
+def test_parts_of_a_step_on_the_layerwise_engine():
+    assert parts.shares(make("lenet"), batch("lenet", 2))["outer products"] > 0
 
 
 def test_following_a_training():

@@ -57,18 +57,20 @@ def _methods(nets: Found, training: Found | None) -> str:
 def _parts(nets: Found) -> str:
     heads = [_head(net, n) for net, n in nets.items()]
     rows = [["part", *heads]]
+    parts = dict.fromkeys(part for n in nets.values() for part in n["parts"])  # engines differ in theirs
     rows += [
-        [part, *[f"{n['parts'][part]:.2f}" for n in nets.values()]]
-        for part in next(iter(nets.values()))["parts"]
+        [part, *[f"{n['parts'][part]:.2f}" if part in n["parts"] else "" for n in nets.values()]]
+        for part in parts
     ]
     text = (
         "Parts of a step with the spectral penalty, in units of the plain forward and backward pass. By "
-        "operation count a forward pass is 1/3 and a backward pass 2/3: σ = ‖J v‖ and its backward make 1, "
-        "which puts the floor at 2.0, and v = Jᵀu, found first, adds 1/3. (Taking σ = ‖Jᵀu‖ saves that third "
-        'and is half a round of power iteration less exact: "stored u, backward form" above.) Where the sum '
-        "is below 2.33, rules of our own made up for it: pooling in 2×2 windows and convolutions of grey "
-        "images are faster than PyTorch's. Where it is above, it is the recording, layer by layer in Python, "
-        "which small batches feel, or the transposed convolutions, which kernels are not tuned for."
+        "operation count a forward pass is 1/3 and a backward pass 2/3. Jᵀu, J v and the outer products that "
+        "make the gradient from both are 1/3 each, which puts the floor at 2.0. Where the sum is below, "
+        "rules of our own made up for it: pooling in 2×2 windows and convolutions of grey images are "
+        "faster than PyTorch's. Where it is above, it is the recording, layer by layer in Python, which "
+        "small batches feel, or the transposed convolutions, which kernels are not tuned for. On the autograd "
+        "engine the penalty is σ = ‖Jᵀu‖; its backward goes through the graph of a backward pass, and norms "
+        "and attention are taken apart into calls that have a second derivative."
     )
     return f"## Where the time goes\n\n{text}\n\n{_table(rows)}"
 

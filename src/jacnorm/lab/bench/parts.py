@@ -7,11 +7,12 @@ from collections.abc import Callable
 from statistics import median
 from typing import TypeVar
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ... import linearize
+from ...engines.outer import cotangents, tangents, with_outer_products
+from ...engines.tape import Tape
 from ...estimators.operator import normalized, norms
 from .timing import Batch
 
@@ -40,17 +41,14 @@ def _once(model: nn.Module, batch: Batch) -> dict[str, float]:
     # The autograd engine goes through the same graph again.
     clock.time("backward of the recorded", lambda: loss.backward(retain_graph=True))
     u = normalized(J.output.detach())
-    v = clock.time("v = Jᵀu, no graph", lambda: _without_graph(J.vjp, u))
-    sigma = clock.time("σ = ‖J v‖", lambda: norms(J.jvp(v)))
-    clock.time("backward of σ", sigma.mean().backward)
+    if J.tape is None:
+        sigma = clock.time("σ = ‖Jᵀu‖", lambda: norms(J.vjp(u)).mean())
+        clock.time("backward of σ", sigma.backward)
+    else:
+        _outer_products(clock, J.tape, u)
     model.zero_grad()
     plain = clock.seconds["forward"] + clock.seconds["backward"]
     return {name: seconds / plain for name, seconds in clock.seconds.items()}
-
-
-@torch.no_grad()
-def _without_graph(vjp: Callable[[Tensor], Tensor], u: Tensor) -> Tensor:
-    return normalized(vjp(u))
 
 
 class _Clock:
@@ -62,3 +60,10 @@ class _Clock:
         result = part()
         self.seconds[name] = time.thread_time() - begin
         return result
+
+
+def _outer_products(clock: _Clock, tape: Tape, u: Tensor) -> None:
+    deltas = clock.time("v = Jᵀu", lambda: cotangents(tape, u))
+    w, learned = clock.time("σ = ‖J v‖", lambda: tangents(tape, normalized(deltas[tape.source])))
+    sigma = with_outer_products(norms(w).mean(), deltas, learned, 1 / len(u))
+    clock.time("outer products", sigma.backward)

@@ -17,9 +17,8 @@ COMPARED = (*MAIN, "Frobenius, double backward", "double-backward power iteratio
 MEMORY_BATCH = {"lenet": 1024, "vgg16": 64, "resnet18": 64, "transformer": 256}
 EPOCHS = 15
 OUTPUTS = (10, 1000)  # of the nets that are measured
-# It takes the autograd engine, and fused attention has neither dual numbers nor second derivatives.
+# Fused attention has neither dual numbers nor second derivatives.
 NOT_WITH_ATTENTION = (
-    "stored u, outer products",
     "dual numbers",
     "Frobenius, double backward",
     "double-backward power iteration, 1 round",

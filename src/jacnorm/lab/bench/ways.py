@@ -81,7 +81,7 @@ WAYS = (
     Way("Spectral-Bound", _ours(lambda: SpectralBoundPenalty(WEIGHT), False), estimates=False),
     EXACT,
     Way("stored u, backward form", _other(forms.StoredBackward), "form"),
-    Way("stored u, outer products", _other(forms.OuterProduct), "form"),
+    Way("stored u, ‖J v‖ back-propagated", _other(forms.StoredRefined), "form"),
     Way("stored v, forward form", _other(forms.StoredForward), "form"),
     Way("Frobenius, double backward", _other(peers.frobenius), "peer", estimates=False),
     Way("Algorithm 1, unrolled", _other(peers.unrolled), "peer"),
