@@ -314,7 +314,7 @@ def test_bfloat16():
 def test_bound_methods_are_known_the_second_time(monkeypatch):
     model, x = MLP((4, 5, 3)), torch.randn(2, 4)
     jn.linearize(model.forward, x)
-    monkeypatch.setattr("jacnorm.linearization._record_and_verify", None)
+    monkeypatch.setattr("jacnorm.recording._record_and_verify", None)
     assert jn.linearize(model.forward, x).engine == "layerwise"
 
 
@@ -400,7 +400,7 @@ def test_a_new_path_through_the_model_is_noticed():
 def test_known_models_skip_the_check(monkeypatch):
     model, x = MLP((4, 5, 3)), torch.randn(2, 4)
     jn.linearize(model, x)
-    monkeypatch.setattr("jacnorm.linearization._record_and_verify", None)
+    monkeypatch.setattr("jacnorm.recording._record_and_verify", None)
     assert jn.linearize(model, x).engine == "layerwise"
 
 

@@ -28,7 +28,7 @@ from .estimators import (
     singular_vectors,
     spectral_norm,
 )
-from .linearization import Linearization, linearize
+from .linearization import Linearization
 from .lipschitz import local_lipschitz
 from .penalties import (
     AnalyticPenalty,
@@ -39,6 +39,7 @@ from .penalties import (
     WeightDecay,
     product_bound,
 )
+from .recording import linearize
 
 __version__ = "0.1.0"
 

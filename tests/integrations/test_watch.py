@@ -46,7 +46,7 @@ def test_the_model_is_examined_once(net, x, monkeypatch):
     watch = Watch(net)
     with watch.step():
         net(x)
-    monkeypatch.setattr("jacnorm.linearization._record_and_verify", None)
+    monkeypatch.setattr("jacnorm.recording._record_and_verify", None)
     with watch.step():
         net(x)
     with pytest.raises(TypeError, match="NoneType"), watch.step():  # in another mode it is another model

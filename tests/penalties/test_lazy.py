@@ -174,3 +174,49 @@ def test_they_are_told_in_the_repr():
     assert "every=4" in repr(jn.SpectralPenalty(every=4))
     assert "budget=1.3" in repr(jn.FrobeniusPenalty(budget=1.3))
     assert "every" not in repr(jn.SpectralBoundPenalty())
+
+
+def test_a_step_that_pays_nothing_is_a_plain_one(monkeypatch):
+    model, x = NETS[0].make()
+    lazy = jn.AnalyticPenalty(0.1, every=2)
+    assert lazy(lazy.linearize(model, x)) > 0
+    monkeypatch.setattr("jacnorm.penalties.base.linearize", None)
+    J = lazy.linearize(model, x)
+    torch.testing.assert_close(J.output, model(x), rtol=0, atol=0)
+    value = lazy(J)
+    assert value == 0
+    (J.output.sum() + value).backward()
+
+
+def test_it_linearizes_as_it_is_told():
+    model = net()
+    lazy = jn.SpectralPenalty(every=2)
+    J = lazy.linearize(model, X, engine="autograd", batch_norm="flowing", at="2", to="7")
+    assert (J.engine, J.input_shape) == ("autograd", (4, 4, 4, 4))
+    lazy(J)
+    assert lazy.linearize(model, X, engine="autograd", at="2", to="7").output.shape == (4, 5)
+    with torch.no_grad():  # measuring between steps
+        assert lazy.linearize(model, X).engine == "layerwise"
+
+
+def test_what_was_not_recorded_says_so():
+    model, x = NETS[0].make()
+    lazy = jn.SpectralPenalty(every=2)
+    lazy(lazy.linearize(model, x))
+    J = lazy.linearize(model, x)
+    assert repr(J) == f"Unrecorded({tuple(model(x).shape)})"
+    for ask in (lambda: J.vjp(J.output), lambda: jn.spectral_norm(J), J.dense, lambda: J.engine):
+        with pytest.raises(jn.InputError, match="pays no penalty"):
+            ask()
+
+
+def test_arguments_of_the_model_come_along_and_its_errors_too():
+    def model(x, factor, shift=0):
+        return factor * x + shift
+
+    lazy = jn.FrobeniusPenalty(every=2)
+    x = torch.ones(2, 3)
+    lazy(lazy.linearize(model, x, 2, shift=1))
+    assert lazy.linearize(model, x, 2, shift=1).output.unique() == 3
+    with pytest.raises(jn.NonFiniteError):
+        lazy.linearize(model, x, float("inf"))

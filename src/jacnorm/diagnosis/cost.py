@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..linearization import linearize
 from ..modules import modules_of, unchanged
 from ..penalties import SpectralPenalty
+from ..recording import linearize
 from .examiner import wait_for
 
 SECONDS = 1.5  # more only where three rounds take longer

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from ..checks import check_input
 from ..errors import CoupledSamplesError, JacnormError, NonFiniteError, UnsupportedModelError
-from ..linearization import Linearization, linearize
+from ..linearization import Linearization
 from ..modules import modules_of, paths, unchanged
+from ..recording import linearize
 from .cost import step_cost
 from .examiner import Call, Examiner, place, where
 from .findings import findings, gradients

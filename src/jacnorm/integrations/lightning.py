@@ -42,7 +42,7 @@ class JacobianPenalty(Callback):
                 "With manual optimization the loss is not Lightning's to change. In training_step, take "
                 "J = jacnorm.linearize(self.net, x) and add penalty(J) before self.manual_backward(loss)."
             )
-        watch = Watch(*self._watched(pl_module), batch_norm=self.batch_norm)
+        watch = Watch(*self._watched(pl_module), batch_norm=self.batch_norm, linearize=self.penalty.linearize)
         pl_module.training_step = self._penalized(pl_module, watch)  # type: ignore[method-assign]
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:

@@ -43,7 +43,7 @@ class RegularizedNet(NeuralNet):
 
     def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
         super().on_train_begin(*args, **kwargs)
-        self._watch = Watch(self.module_, batch_norm=self.batch_norm)
+        self._watch = Watch(self.module_, batch_norm=self.batch_norm, linearize=self.penalty_.linearize)
 
     def train_step_single(self, batch: Any, **fit_params: Any) -> Any:
         batch, self._index = split_index(batch)

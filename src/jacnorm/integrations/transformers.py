@@ -32,7 +32,8 @@ class RegularizedTrainer(Trainer):
     def __init__(self, *args: Any, penalty: Penalty, batch_norm: BatchNorm = "fixed", **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.penalty = penalty
-        self._watch = Watch(self.accelerator.unwrap_model(self.model), batch_norm=batch_norm)
+        module = self.accelerator.unwrap_model(self.model)
+        self._watch = Watch(module, batch_norm=batch_norm, linearize=penalty.linearize)
         self._measured: list[dict[str, Tensor]] = []  # since the last log
         self._seen: list[Tensor] = []  # in this epoch
         self.add_callback(_AfterEpoch(self))

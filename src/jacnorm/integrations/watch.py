@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..forwarding import replaced_forward
-from ..linearization import Linearization, linearize
+from ..linearization import Linearization
 from ..penalties import Penalty, SpectralPenalty
+from ..recording import linearize
 from ..request import BatchNorm
 
 
@@ -28,8 +29,14 @@ class Watch:
     Linearization((2, 4) -> (2, 3), engine='layerwise')
     """
 
-    def __init__(self, *modules: nn.Module, batch_norm: BatchNorm = "fixed"):
+    def __init__(
+        self,
+        *modules: nn.Module,
+        batch_norm: BatchNorm = "fixed",
+        linearize: Callable[..., Linearization] = linearize,  # or a penalty's
+    ):
         self._calls = [_Call(module) for module in modules]
+        self._linearize = linearize
         self._batch_norm: BatchNorm = batch_norm
         self._J: Linearization | None = None
         self._busy = False
@@ -62,7 +69,7 @@ class Watch:
         x, run = _of_main_input(call.module, plain, args, kwargs)
         self._busy = True
         try:
-            self._J = linearize(call, x, run, batch_norm=self._batch_norm)
+            self._J = self._linearize(call, x, run, batch_norm=self._batch_norm)
         finally:
             self._busy = False
         self._J.model = call.module

@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .. import linearize
 from ..errors import JacnormError, NonFiniteError
 from ..integrations.distributed import share_vectors
 from .config import RunConfig
@@ -118,7 +117,7 @@ def train_step(run: Run, images: Tensor, labels: Tensor, index: Tensor) -> tuple
         loss = F.cross_entropy(output, labels)
         penalty = torch.zeros_like(loss)
     else:
-        J = linearize(run.body, x, batch_norm=run.config.batch_norm)  # type: ignore[arg-type]
+        J = run.penalty.linearize(run.body, x, batch_norm=run.config.batch_norm)  # type: ignore[arg-type]
         output = J.output
         loss = F.cross_entropy(output, labels)
         penalty = run.penalty(J, index=share.taken(index) if run.config.warm_start else None)

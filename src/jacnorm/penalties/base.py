@@ -3,16 +3,39 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..checks import check_count, check_positive
+from ..checks import check_count, check_output, check_positive
 from ..errors import InputError
 from ..linearization import Linearization
-from ..precision import without_autocast
+from ..precision import at_least_single, without_autocast
+from ..recording import linearize
+from ..request import BatchNorm, Engine
 from ..tracing import gaussian, tracing
 from .pace import Pace
+
+
+class Unrecorded(Linearization):
+    """What a step that pays nothing has of a Jacobian: the output."""
+
+    def __init__(self, model: Any, output: Tensor):
+        self.model, self.output = model, output
+        self.dtype, self.device = at_least_single(output.dtype), output.device
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise InputError(
+            "This step pays no penalty, and penalty.linearize() has not recorded the model. To measure in "
+            "every step take jacnorm.linearize(model, x)."
+        )
+
+    def __repr__(self) -> str:
+        return f"Unrecorded({tuple(self.output.shape)})"
 
 
 class Penalty(nn.Module, ABC):
@@ -24,8 +47,11 @@ class Penalty(nn.Module, ABC):
         Only every k-th call has a penalty, k times as large; the others return zero. Gradients are right on
         average. (Calls under `no_grad` do not count.)
     budget
-        1.3 keeps a step at 1.3 times the time of one without penalty, by choosing `every` from times that
+        1.3 keeps a step at 1.3 times the time of one that pays nothing, by choosing `every` from times that
         are measured as training goes on. What a run computes then depends on the machine.
+
+    With either, take J = penalty.linearize(model, x): then a step that pays nothing is a plain one.
+
     fraction
         Only so large a part of each batch, drawn at random. The model runs on it a second time, with the
         batch norm statistics of the whole batch and new dropout masks, so that `every` saves more.
@@ -67,6 +93,27 @@ class Penalty(nn.Module, ABC):
         with without_autocast(J.device):
             value: Tensor = super().__call__(J, index=index)
         return value if factor == 1 else factor * value
+
+    def linearize(
+        self,
+        model: Callable[..., Tensor],
+        x: Tensor,
+        *args: Any,
+        engine: Engine = "auto",
+        batch_norm: BatchNorm = "fixed",
+        at: str | None = None,
+        to: str | None = None,
+        **kwargs: Any,
+    ) -> Linearization:
+        """As `jacnorm.linearize`; but in a step in which this penalty pays nothing the model just runs.
+
+        J then has an output and no products.
+        """
+        if self.pace.pays_next or not torch.is_grad_enabled():
+            return linearize(model, x, *args, engine=engine, batch_norm=batch_norm, at=at, to=to, **kwargs)
+        output = model(x, *args, **kwargs)
+        check_output(output, x, model)
+        return Unrecorded(model, output)
 
     @abstractmethod
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor: ...

@@ -29,13 +29,17 @@ class Pace:
         self._paid = True  # in the step under way
         self._seconds: dict[bool, deque[float]] = {paid: deque(maxlen=REMEMBERED) for paid in (True, False)}
 
+    @property
+    def pays_next(self) -> bool:
+        return self.wait == 0
+
     def factor(self) -> int:
         """For the step that begins now."""
         if self.budget is not None:
             if tracing():
                 refuse("budget= measures steps, which a compiled one cannot: give every= instead.")
             self._measure()
-        self._paid = self.wait == 0
+        self._paid = self.pays_next
         if not self._paid:
             self.wait -= 1
             return 0

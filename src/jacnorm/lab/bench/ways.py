@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ... import AnalyticPenalty, FrobeniusPenalty, SpectralBoundPenalty, SpectralPenalty, linearize
+from ... import AnalyticPenalty, FrobeniusPenalty, SpectralBoundPenalty, SpectralPenalty
 from ...penalties import Penalty
 from . import forms, peers
 
@@ -33,7 +33,7 @@ def _ours(make: Callable[[], Penalty], indexed: bool) -> Callable[[nn.Module], P
         penalty = make()
 
         def penalize(x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-            J = linearize(model, x)
+            J = penalty.linearize(model, x)
             return J.output, penalty(J, index=index if indexed else None)
 
         return penalize

@@ -1,0 +1,212 @@
+"""`linearize`: runs a model once, and picks the engine that its Jacobian comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.parallel import DistributedDataParallel
+
+from .checks import check_input
+from .engines.autograd import Graph
+from .engines.batchnorm import Gate
+from .engines.recorder import Recorder
+from .engines.rules import NoRule
+from .engines.section import Section
+from .engines.tape import Plan, Tape
+from .engines.traced import check_plan
+from .errors import InputError, UnsupportedModelError
+from .forwarding import replaced_forward
+from .linearization import Linearization
+from .modules import modules_of, unchanged
+from .precision import without_autocast
+from .request import BatchNorm, Engine, Request
+from .tracing import refuse, tracing, while_tracing
+from .verify import Verdict, check_independent, disagreement, known_plan, verdict
+
+
+def linearize(
+    model: Callable[..., Tensor],
+    x: Tensor,
+    *args: Any,
+    engine: Engine = "auto",
+    batch_norm: BatchNorm = "fixed",
+    at: str | None = None,
+    to: str | None = None,
+    **kwargs: Any,
+) -> Linearization:
+    """Run `model` once on the batch `x` and return its Jacobian at each sample.
+
+    Further arguments are the model's own, as in linearize(model, x, mask=mask); J takes them for constants.
+
+    engine
+        "layerwise" replays the layers without biases and with the recorded masks (the paper's
+        Algorithm 1), which needs a piecewise linear model; "autograd" takes any differentiable one;
+        "auto" takes the first where it can.
+    batch_norm
+        In training mode the batch's statistics are held fixed, as the paper has it. "flowing" lets the
+        penalty's gradient pass through the variance, so that it does not depend on the scale of the
+        weights before the norm.
+    at, to
+        Names of submodules, as in `model.named_modules()`: the Jacobian of the output of `to` with respect
+        to the output of `at`, instead of the model's output and x. What passes around `at` does not count.
+        With an embedding as `at`, x may be tokens.
+
+    >>> from torch import nn
+    >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    >>> J = linearize(model, torch.randn(2, 4))
+    >>> J
+    Linearization((2, 4) -> (2, 3), engine='layerwise')
+    >>> J.jvp(torch.ones(2, 4)).shape, J.vjp(torch.ones(2, 3)).shape, J.dense().shape
+    (torch.Size([2, 3]), torch.Size([2, 4]), torch.Size([2, 3, 4]))
+    >>> linearize(model, torch.randn(2, 4), at="0", to="2")
+    Linearization((2, 8) -> (2, 3), engine='layerwise')
+    """
+    check_input(x, at)
+    if engine not in ("auto", "layerwise", "autograd"):
+        raise InputError(f"engine={engine!r}: choose 'auto', 'layerwise' or 'autograd'.")
+    if batch_norm not in ("fixed", "flowing"):
+        raise InputError(f"batch_norm={batch_norm!r}: choose 'fixed' or 'flowing'.")
+    return _linearize(Request(model, x, args, kwargs, engine, batch_norm, at, to))
+
+
+def _linearize(request: Request) -> Linearization:
+    if tracing():
+        with torch._dynamo.error_on_graph_break(True):  # a record cannot be taken in pieces
+            return _trace(request)
+    if isinstance(request.model, DistributedDataParallel):
+        return _inside_ddp(request)
+    known = verdict(request.model, request.kind, request.at, request.to)
+    wants_gradients = torch.is_grad_enabled()
+    with torch.inference_mode(False), torch.enable_grad():
+        if request.x.is_inference():
+            request = replace(request, x=request.x.clone())
+        J = None
+        alone = len(request.x) == 1
+        if request.engine != "autograd" and known.layerwise and (known.independent or alone):
+            J = _record(request)
+        if J is None:
+            J = _record_and_verify(request, known)
+    J.output = J.output if wants_gradients else J.output.detach()
+    return J
+
+
+def _trace(request: Request) -> Linearization:
+    """Under torch.compile: as `_record`, if need be after an eager run on the batch that is traced for."""
+    if request.at is not None or request.to is not None:
+        refuse("at= and to= do not work inside torch.compile: linearize the function between the two layers.")
+    names, values = tuple(request.kwargs), tuple(request.kwargs.values())
+    plan = known_plan(request.model, request.kind)
+    if plan is None:
+        options = (request.engine, request.batch_norm, names)
+        plan = verified_plan(request.model, options, request.x, *request.args, *values)
+    section, recorder = request.section(), request.traced_recorder()
+    with torch.enable_grad():
+        output = section.run(request.x, recorder, graph=False)
+    tape, _ = _tape(recorder)
+    check_plan(plan, () if tape is None else tape.plan)
+    assert tape is not None
+    J = _made(tape, section, output, recorder, None, request)
+    J.output = J.output if torch.is_grad_enabled() else J.output.detach()
+    return J
+
+
+@while_tracing
+def verified_plan(model: Any, options: tuple[Any, ...], x: Tensor, *values: Any) -> Plan:
+    """The calls of an eager run, checked against autograd. The last values are arguments by name."""
+    engine, batch_norm, names = options
+    count = len(values) - len(names)
+    kwargs = dict(zip(names, values[count:], strict=True))
+    with unchanged(modules_of(model), x.device):
+        J = _linearize(Request(model, x.detach(), values[:count], kwargs, engine, batch_norm, None, None))
+    if J.tape is None:
+        raise UnsupportedModelError(
+            "Inside torch.compile there is only the layerwise engine, and it cannot take this model: "
+            f"{J.reason}. Leave linearize and the penalty out of the compiled function."
+        )
+    return J.tape.plan
+
+
+def _record(request: Request) -> Linearization | None:
+    """A model that had a rule for every call: record them and nothing else. None if it has changed."""
+    section, recorder = request.section(), request.recorder(gate=None)
+    try:
+        output = section.run(request.x, recorder, graph=False)
+        return _made(recorder.tape(), section, output, recorder, None, request)
+    except NoRule:
+        recorder.roll_back()
+        return None
+
+
+def _record_and_verify(request: Request, known: Verdict) -> Linearization:
+    """Record the calls and autograd's graph in one run, so that either engine can serve."""
+    gate, engine = Gate(), request.engine
+    reason = {"auto": known.reason, "layerwise": None, "autograd": "asked for"}[engine]
+    section, recorder = request.section(), request.recorder(gate, reason)
+    with sdpa_kernel(SDPBackend.MATH):
+        output = section.run(request.x, recorder, graph=True)
+    graph = Graph(section.first, section.last, gate)
+    tape, reason = _tape(recorder)
+    with without_autocast(section.first.device):
+        if not known.independent:
+            known.independent = check_independent(graph, section.last)
+        if tape is not None:
+            reason = disagreement(tape, graph, section.last, section.first, recorder.eps)
+    if engine != "autograd":
+        known.layerwise, known.reason = reason is None, reason
+        known.plan = () if tape is None else tape.plan
+    if reason is not None and engine == "layerwise":
+        raise UnsupportedModelError(
+            f"The layerwise engine cannot take this model: {reason}. Use engine='auto' or engine='autograd'."
+        )
+    products = graph if reason is not None or tape is None else tape
+    return _made(products, section, output, recorder, reason, request)
+
+
+def _made(
+    products: Tape | Graph,
+    section: Section,
+    output: Tensor,
+    recorder: Recorder,
+    reason: str | None,
+    request: Request,
+) -> Linearization:
+    statistics = recorder.statistics
+
+    def part(positions: Tensor) -> Linearization:
+        return _linearize(request.part(positions, statistics))
+
+    return Linearization(products, section, output, recorder, reason, part)
+
+
+def _inside_ddp(request: Request) -> Linearization:
+    """The module inside is what has a Jacobian; what the wrapper hangs on the output is for the loss alone.
+
+    (With static_graph it starts to reduce the gradients as soon as anything is pulled back through it.)
+    """
+    wrapper: Any = request.model
+    plain, found = wrapper.module.forward, list[Linearization]()
+
+    def forward(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        # Names of submodules belong to the module; without them its forward is enough.
+        with replaced_forward(wrapper.module, plain):
+            model = wrapper.module if request.at or request.to else plain
+            found.append(_linearize(replace(request, model=model, x=x, args=args, kwargs=kwargs)))
+        return found[0].output
+
+    with replaced_forward(wrapper.module, forward):
+        output = wrapper(request.x, *request.args, **request.kwargs)
+    J = found[0]
+    J.model, J.output = wrapper, output
+    return J
+
+
+def _tape(recorder: Recorder) -> tuple[Tape | None, str | None]:
+    try:
+        return recorder.tape(), None
+    except NoRule as no:
+        return None, str(no)
