@@ -109,6 +109,8 @@ class Penalty(nn.Module, ABC):
 
         J then has an output and no products.
         """
+        if torch.is_grad_enabled():
+            self.pace.begin()
         if self.pace.pays_next or not torch.is_grad_enabled():
             return linearize(model, x, *args, engine=engine, batch_norm=batch_norm, at=at, to=to, **kwargs)
         output = model(x, *args, **kwargs)

@@ -18,7 +18,7 @@ class Pace:
     """The factor of the penalty in each step: k in one step of k, and 0 in the others.
 
     Over any k steps the factors add up to k, so that the gradient is right on average. With a budget, k is
-    chosen from the time that steps with and without the penalty take, measured from call to call.
+    chosen from the time that steps with and without the penalty take, measured from step to step.
     """
 
     def __init__(self, every: int = 1, budget: float | None = None):
@@ -26,6 +26,7 @@ class Pace:
         self.wait = 0  # steps still to go without
         self._calls = 0
         self._started: float | None = None
+        self._has_begun = False  # the step under way, before its penalty was asked for
         self._paid = True  # in the step under way
         self._seconds: dict[bool, deque[float]] = {paid: deque(maxlen=REMEMBERED) for paid in (True, False)}
 
@@ -35,10 +36,8 @@ class Pace:
 
     def factor(self) -> int:
         """For the step that begins now."""
-        if self.budget is not None:
-            if tracing():
-                refuse("budget= measures steps, which a compiled one cannot: give every= instead.")
-            self._measure()
+        self.begin()
+        self._has_begun = False
         self._paid = self.pays_next
         if not self._paid:
             self.wait -= 1
@@ -48,7 +47,13 @@ class Pace:
         self.wait = self.every - 1
         return self.every
 
-    def _measure(self) -> None:
+    def begin(self) -> None:
+        """A step begins where its model is linearized; where the penalty does not see that, with its call."""
+        if self.budget is None or self._has_begun:
+            return
+        if tracing():
+            refuse("budget= measures steps, which a compiled one cannot: give every= instead.")
+        self._has_begun = True
         now = time.perf_counter()
         if self._started is not None and self._calls > SETTLING:
             self._seconds[self._paid].append(now - self._started)

@@ -64,7 +64,7 @@ WAYS = (
     Way("spectral, no index", _ours(lambda: SpectralPenalty(WEIGHT), False)),
     Way("spectral, index=, iterations=2", _ours(lambda: SpectralPenalty(WEIGHT, 2), True)),
     Way("spectral, random start", _ours(lambda: SpectralPenalty(WEIGHT, start="random"), False)),
-    # A budget goes by the time from call to call, which is long where blocks meet.
+    # A budget goes by the time from step to step, which is long where blocks meet.
     Way(
         "spectral, budget=1.3",
         _ours(lambda: SpectralPenalty(WEIGHT, budget=1.3), True),
