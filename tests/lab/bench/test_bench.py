@@ -57,6 +57,17 @@ def test_both_frobenius_estimates_have_the_same_mean():
     torch.testing.assert_close(found, expected, rtol=0.2, atol=0)
 
 
+def test_the_start_at_the_losss_gradient():
+    """One round of power iteration from softmax(z) − e_c."""
+    net = make("lenet")
+    output, sigma = forms.FromLoss(net)(X, INDEX)
+    dense = jn.linearize(net, X).dense().detach()
+    u = output.detach().softmax(1) - torch.eye(10)[output.argmax(1)]
+    v = torch.nn.functional.normalize(torch.einsum("boi,bo->bi", dense, u))
+    expected = torch.einsum("boi,bi->bo", dense, v).norm(dim=1)
+    torch.testing.assert_close(sigma.detach(), expected, rtol=1e-4, atol=0)
+
+
 @pytest.mark.parametrize("name", NETS)
 def test_every_net_takes_a_step(name):
     way = next(w for w in WAYS if w.name == DEFAULT)

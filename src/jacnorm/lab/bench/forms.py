@@ -63,3 +63,18 @@ class StoredRefined(Stored):
         w = J.jvp(v)
         self.write(index, w)
         return J.output, norms(w)
+
+
+class FromLoss:
+    """Without memory, u is the gradient of the loss in the scores, were the predicted class the label."""
+
+    def __init__(self, model: nn.Module):
+        self.model = model
+
+    def __call__(self, x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+        J = linearize(self.model, x)
+        with torch.no_grad():
+            u = J.output.softmax(1)
+            u.scatter_add_(1, u.argmax(1, keepdim=True), -u.new_ones(len(u), 1))
+            v = normalized(J.vjp(normalized(u)))
+        return J.output, norms(J.jvp(v))

@@ -83,6 +83,7 @@ WAYS = (
     Way("stored u, backward form", _other(forms.StoredBackward), "form"),
     Way("stored u, ‖J v‖ back-propagated", _other(forms.StoredRefined), "form"),
     Way("stored v, forward form", _other(forms.StoredForward), "form"),
+    Way("no memory, from the loss's gradient", _other(forms.FromLoss), "form"),
     Way("Frobenius, double backward", _other(peers.frobenius), "peer", estimates=False),
     Way("Algorithm 1, unrolled", _other(peers.unrolled), "peer"),
     Way("double-backward power iteration, 1 round", _other(peers.double_backward, 1), "peer"),
