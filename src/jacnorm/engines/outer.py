@@ -14,40 +14,15 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..tracing import tracing
-from .tape import Slot, Tape
-
-
-@torch.no_grad()
-def cotangents(tape: Tape, u: Tensor) -> dict[Slot, Tensor]:
-    """Of every activation; that of the source is Jᵀu."""
-    found = {tape.target: u}
-    for step in reversed(tape.steps):
-        if step.target not in found:
-            continue
-        for s, part in zip(step.sources, step.backward(found[step.target]), strict=True):
-            if s is not None and part is not None:
-                found[s] = found[s] + part if s in found else part
-    return found
-
-
-def tangents(tape: Tape, v: Tensor) -> tuple[Tensor, dict[Slot, Tensor]]:
-    """J v; and F(a) of each step that learns, with no way back to the steps before it."""
-    found: dict[Slot | None, Any] = {tape.source: v, None: None}
-    learned = {}
-    for step in tape.steps:
-        y = step.forward(*[found[s] for s in step.sources])
-        if y.requires_grad:
-            learned[step.target] = y
-        found[step.target] = y.detach()
-    return found[tape.target], learned
+from .tape import Slot
 
 
 def with_outer_products(
-    value: Tensor, deltas: dict[Slot, Tensor], learned: dict[Slot, Tensor], factor: float
+    value: Tensor, arriving: dict[Slot, Tensor], learning: dict[Slot, Tensor], factor: float
 ) -> Tensor:
-    """The value, with the gradient of factor · Σ uᵀJ v."""
-    slots = [slot for slot in learned if slot in deltas]
-    return _Paired.apply(value, factor, *[deltas[s] for s in slots], *[learned[s] for s in slots])
+    """The value, with the gradient of factor · Σ uᵀJ v. The others are what the tape's sweeps left behind."""
+    slots = [slot for slot in learning if slot in arriving]
+    return _Paired.apply(value, factor, *[arriving[s] for s in slots], *[learning[s] for s in slots])
 
 
 class _Paired(torch.autograd.Function):

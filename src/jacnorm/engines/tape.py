@@ -57,13 +57,20 @@ class Tape:
                 plan.append((step.name, before))
         return tuple(plan)
 
-    def jvp(self, v: Tensor) -> Tensor:
-        """Forward mode: W_R v of the paper."""
+    def jvp(self, v: Tensor, learning: dict[Slot, Tensor] | None = None) -> Tensor:
+        """Forward mode: W_R v of the paper.
+
+        `learning` gets what each step with parameters makes of its tangent, and the graph is cut after it.
+        """
         if not self._last_use:
             self._last_use = {s: i for i, step in enumerate(self.steps) for s in step.sources}
         tangents: dict[Slot | None, Tensor | None] = {self.source: v, None: None}
         for i, step in enumerate(self.steps):
-            tangents[step.target] = step.forward(*[tangents[s] for s in step.sources])
+            y = step.forward(*[tangents[s] for s in step.sources])
+            if learning is not None and y.requires_grad:
+                learning[step.target] = y
+                y = y.detach()
+            tangents[step.target] = y
             for s in set(step.sources) - {None, self.target}:
                 if self._last_use[s] == i:
                     del tangents[s]
@@ -71,13 +78,18 @@ class Tape:
         assert result is not None
         return result
 
-    def vjp(self, u: Tensor) -> Tensor | None:
-        """Backward mode: W_Rᵀ u, or None where no step leads from the input to the output."""
+    def vjp(self, u: Tensor, arriving: dict[Slot, Tensor] | None = None) -> Tensor | None:
+        """Backward mode: W_Rᵀ u, or None where no step leads from the input to the output.
+
+        `arriving` gets the cotangent of every activation.
+        """
         cotangents: dict[Slot, Tensor] = {self.target: u}
         for step in reversed(self.steps):
             arrived = cotangents.pop(step.target, None)
             if arrived is None:
                 continue
+            if arriving is not None:
+                arriving[step.target] = arrived
             for s, cotangent in zip(step.sources, step.backward(arrived), strict=True):
                 if s is not None and cotangent is not None:
                     cotangents[s] = cotangents[s] + cotangent if s in cotangents else cotangent

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ..checks import check_count, check_positive
-from ..engines.outer import cotangents, tangents, with_outer_products
-from ..engines.tape import Tape
+from ..engines.outer import with_outer_products
+from ..engines.tape import Slot, Tape
 from ..errors import InputError
 from ..estimators.operator import divided, flat, normalized, norms
 from ..estimators.operator import start as fixed_direction
@@ -124,13 +124,15 @@ class SpectralPenalty(Penalty):
 
         (Of the mean alone: a factor for each sample, as other h have it, would have to be known before.)
         """
-        deltas = cotangents(tape, u.to(J.output_dtype))
-        v = normalized(deltas[tape.source].to(J.dtype))
-        w, learned = tangents(tape, v.to(J.input_dtype))
-        w = w.to(J.dtype)
+        arriving: dict[Slot, Tensor] = {}
+        learning: dict[Slot, Tensor] = {}
+        with torch.no_grad():
+            pulled = tape.vjp(u.to(J.output_dtype), arriving)
+            v = u.new_zeros(J.input_shape) if pulled is None else normalized(pulled.to(J.dtype))
+        w = tape.jvp(v.to(J.input_dtype), learning).to(J.dtype)
         sigma = norms(w)
         self._store(rows, w, sigma)
-        return with_outer_products(sigma.mean(), deltas, learned, 1 / len(u))
+        return with_outer_products(sigma.mean(), arriving, learning, 1 / len(u))
 
     def _backward_form(self, J: Linearization, u: Tensor, rows: Tensor | None) -> Tensor:
         """σ = ‖Jᵀu‖. Back-propagating it brings J v to u, for free: where J v is dear, that is the next u."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from ..evaluate.common import progress
@@ -14,16 +15,21 @@ from .ways import WAYS
 STATUS = Path("/proc/self/status")
 
 
-def growth(net: str, size: int, names: list[str], width: float = 1.0) -> dict[str, float]:
-    """MB that a step on a batch of this size adds to the process; "plain" is the step without penalty."""
+def growth(net: str, size: int, names: list[str], width: float = 1.0, repeats: int = 1) -> dict[str, float]:
+    """MB that a step on a batch of this size adds to the process; "plain" is the step without penalty.
+
+    The first step counts too, in which the model is verified. The median of `repeats` processes: where
+    tensors come to lie in memory is partly luck.
+    """
     if not STATUS.exists():  # not on Linux
         return {}
     context = multiprocessing.get_context("spawn")
     found = {}
     with progress(len(names) + 1, "memory", " ways") as bar:
         for name in ("plain", *names):
-            with context.Pool(1) as pool:
-                found[name] = pool.apply(_measure, (net, size, name, width))
+            with context.Pool(1, maxtasksperchild=1) as pool:
+                peaks = [pool.apply(_measure, (net, size, name, width)) for _ in range(repeats)]
+            found[name] = median(peaks)
             bar.update()
     return found
 

@@ -19,7 +19,7 @@ def markdown(found: Found) -> str:
     parts = ["# Cost and accuracy", _preamble(found)]
     if "methods" in found:
         parts.append(_methods(found["methods"], found.get("training")))
-        parts.append(_parts(found["methods"]))
+        parts += [_parts(found["methods"]), _memory(found["methods"])]
     if "training" in found:
         parts.append(_training(found["training"]))
     parts += [_curve(found[name]) for name in ("batch_sizes", "outputs", "depth") if name in found]
@@ -40,16 +40,14 @@ def _preamble(found: Found) -> str:
 def _methods(nets: Found, training: Found | None) -> str:
     """One row a way, one column a net; error and angle where they were measured."""
     heads = [_head(net, n) for net, n in nets.items()]
-    rows = [["way", *[f"cost, {h}" for h in heads], "error of σ", "cosine", "memory"]]
+    rows = [["way", *[f"cost, {h}" for h in heads], "error of σ", "cosine"]]
     for way in WAYS:
         costs = [f"{n['cost'][way.name]:.2f}" if way.name in n["cost"] else "" for n in nets.values()]
-        rows.append([way.name, *costs, *_quality(way.name, training), _memory(way.name, nets)])
-    first = next(iter(nets.values()))
+        rows.append([way.name, *costs, *_quality(way.name, training)])
     notes = (
         "Error of σ: that of the batch's mean σ in the last epoch of training. Cosine: between the gradient "
-        "of the penalty and the exact one's, at the end of training. Memory: peak of a step over that of the "
-        f"plain one, {next(iter(nets))}, batch {first['memory_batch']}. Where a cost is missing, the way "
-        "does not work on this net (fused attention has no second derivatives) or was too slow to measure."
+        "of the penalty and the exact one's, at the end of training. Where a cost is missing, the way does "
+        "not work on this net (fused attention has no second derivatives) or was too slow to measure."
     )
     return f"## Every way\n\n{notes}\n\n{_table(rows)}\n\n![Cost against error](cost-and-error.svg)"
 
@@ -88,9 +86,19 @@ def _quality(name: str, training: Found | None) -> list[str]:
     return [f"{training['error'][name][-1]:.1%}", f"{training['cosine'][name]:.3f}"]
 
 
-def _memory(name: str, nets: Found) -> str:
-    memory = next(iter(nets.values()))["memory"]
-    return f"{memory[name] / memory['plain']:.1f}" if name in memory else ""
+def _memory(nets: Found) -> str:
+    rows = [["way", *[f"{net}, batch {n['memory_batch']}" for net, n in nets.items()]]]
+    for way in WAYS:
+        memories = [n["memory"] for n in nets.values()]
+        if any(way.name in m for m in memories):
+            rows.append(
+                [way.name, *[f"{m[way.name] / m['plain']:.1f}" if way.name in m else "" for m in memories]]
+            )
+    text = (
+        "What a process needs more at the peak of its first two steps, in which the model is verified too, "
+        "over what a plain step needs more."
+    )
+    return f"## Memory\n\n{text}\n\n{_table(rows)}"
 
 
 def _training(training: Found) -> str:

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from statistics import median
 from typing import TypeVar
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ... import linearize
-from ...engines.outer import cotangents, tangents, with_outer_products
-from ...engines.tape import Tape
+from ...engines.outer import with_outer_products
+from ...engines.tape import Slot, Tape
 from ...estimators.operator import normalized, norms
 from .timing import Batch
 
@@ -63,7 +64,11 @@ class _Clock:
 
 
 def _outer_products(clock: _Clock, tape: Tape, u: Tensor) -> None:
-    deltas = clock.time("v = Jᵀu", lambda: cotangents(tape, u))
-    w, learned = clock.time("σ = ‖J v‖", lambda: tangents(tape, normalized(deltas[tape.source])))
-    sigma = with_outer_products(norms(w).mean(), deltas, learned, 1 / len(u))
+    arriving: dict[Slot, Tensor] = {}
+    learning: dict[Slot, Tensor] = {}
+    with torch.no_grad():
+        v = clock.time("v = Jᵀu", lambda: tape.vjp(u, arriving))
+    assert v is not None
+    w = clock.time("σ = ‖J v‖", lambda: tape.jvp(normalized(v), learning))
+    sigma = with_outer_products(norms(w).mean(), arriving, learning, 1 / len(u))
     clock.time("outer products", sigma.backward)

@@ -32,13 +32,14 @@ def methods(net: str, size: int, width: float) -> dict[str, Any]:
     model = make(net, width=width)
     ways = [w for w in WAYS if net != "transformer" or w.name not in NOT_WITH_ATTENTION]
     ways = [w for w in ways if net in SMALL or w.block == BLOCK]
+    measured = [w.name for w in ways if w.kind != "form"]
     return {
         "batch": size,
         "width": width,
         "parameters": sum(p.numel() for p in model.parameters()),
         "cost": costs(model, ways, batch(net, size)),
         "parts": parts.shares(model, batch(net, size)),
-        "memory": memory.growth(net, MEMORY_BATCH[net], [w.name for w in ways if w.kind != "form"], width),
+        "memory": memory.growth(net, MEMORY_BATCH[net], measured, width, repeats=3 if net in SMALL else 1),
         "memory_batch": MEMORY_BATCH[net],
     }
 
