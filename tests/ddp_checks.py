@@ -100,6 +100,18 @@ def check_shared_vectors():
     share_vectors(jn.FrobeniusPenalty(0.1), mine)  # has none
 
 
+def check_shared_vectors_of_steps_that_paid():
+    """Samples of the other steps have no row yet, in any process."""
+    penalty = jn.SpectralPenalty(0.5, every=2)
+    model = net("plain")
+    x, y, index = batch()
+    for some in (index[:2], index[2:]):
+        loss(model, penalty, x[some], y[some], some)[0].backward()
+    share_vectors(penalty, index)
+    assert len(penalty.u) == 2
+    torch.testing.assert_close(penalty.u.norm(dim=1), torch.ones(2, dtype=torch.float64))
+
+
 def main(rank, meeting):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=WORLD)
@@ -109,6 +121,7 @@ def main(rank, meeting):
     check_gradients("plain", "spectral", find_unused_parameters=True)
     check_gradients("plain", "spectral", static_graph=True)
     check_shared_vectors()
+    check_shared_vectors_of_steps_that_paid()
     dist.destroy_process_group()
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from .errors import InputError, JacnormError, ModelError, NonFiniteError, UnsupportedModelError
-from .tracing import tracing, uncompiled
+from .tracing import tracing
 
 
 def check_input(x: object, at: str | None = None) -> None:
@@ -30,8 +30,7 @@ def check_input(x: object, at: str | None = None) -> None:
 def run(model: Callable[..., Any], x: Tensor, *args: Any, **kwargs: Any) -> Any:
     """model(x, …), with an error of its own told apart from ours."""
     try:
-        with uncompiled():
-            return model(x, *args, **kwargs)
+        return model(x, *args, **kwargs)
     except (torch.OutOfMemoryError, JacnormError):
         raise
     except (RuntimeError, ValueError, TypeError) as error:

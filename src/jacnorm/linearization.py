@@ -48,6 +48,7 @@ class Linearization:
         self.dtype, self.output_dtype = at_least_single(self.input_dtype), section.last.dtype
         self.activation_bytes = recorder.slots.bytes
         self._products, self._part = products, part
+        self.paid_by: tuple[object, int] | None = None  # the penalty that linearized, and its factor
         self._transforms: tuple[Callable[[Linearization], Linearization], ...] = ()
         self._versions = [version(layer.weight) for layer in layers]
 
@@ -62,13 +63,13 @@ class Linearization:
     def jvp(self, v: Tensor) -> Tensor:
         """J v for v shaped like x: the paper's forward mode."""
         check_vector("v", v, self.input_shape, "the input")
-        self._check_unchanged()
+        self.check_unchanged()
         return self._take(self._products.jvp, v.to(self.input_dtype))
 
     def vjp(self, u: Tensor) -> Tensor:
         """Jᵀ u for u shaped like the output: the paper's backward mode."""
         check_vector("u", u, self.output_shape, "the output")
-        self._check_unchanged()
+        self.check_unchanged()
         result = self._take(self._products.vjp, u.to(self.output_dtype))
         return u.new_zeros(self.input_shape, dtype=self.dtype) if result is None else result
 
@@ -82,13 +83,13 @@ class Linearization:
 
         Batch norm takes the statistics of the whole batch; dropout draws new masks.
         """
-        self._check_unchanged()
+        self.check_unchanged()
         J = self._part(positions.to(self.device))
         for transform in self._transforms:
             J = transform(J)
         return J
 
-    def _check_unchanged(self) -> None:
+    def check_unchanged(self) -> None:
         if any(n != version(layer.weight) for n, layer in zip(self._versions, self.layers, strict=True)):
             raise InputError(
                 "The model's weights have changed since linearize(); its masks belong to the old ones. "
@@ -106,6 +107,7 @@ class Linearization:
         and plug-and-play iterations with it converge (Pesquet, Repetti, Terris & Wiaux, 2021). I − J is
         `J.affine(-1, 1)`. Norms and penalties take it as they take J.
 
+        >>> from jacnorm import linearize
         >>> J = linearize(torch.nn.ReLU(), torch.tensor([[1.0, -1.0]]))
         >>> J.affine(2, -1).dense()
         tensor([[[ 1.,  0.],
@@ -119,6 +121,7 @@ class Linearization:
         D is a tensor of factors that broadcasts to the input, such as the standard deviation of each pixel
         (then changes count by how likely they are), or two functions, v ↦ D v and u ↦ Dᵀ u.
 
+        >>> from jacnorm import linearize
         >>> J = linearize(torch.nn.Linear(2, 1, bias=False), torch.ones(1, 2))
         >>> torch.equal(J.weighted(torch.tensor([3.0, 0.0])).dense(), J.dense() * torch.tensor([3.0, 0.0]))
         True

@@ -1,4 +1,4 @@
-"""Mixed precision: recorded calls are replayed under the autocast they ran in; norms are taken in float32."""
+"""Mixed precision: recorded calls are replayed under the autocast they ran in; norms take float32 or more."""
 
 from __future__ import annotations
 

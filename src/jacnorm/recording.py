@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
 
-from .checks import check_input
+from .checks import check_input, check_output, run
 from .engines.autograd import Graph
 from .engines.batchnorm import Gate
 from .engines.recorder import Recorder
@@ -66,15 +66,35 @@ def linearize(
     >>> linearize(model, torch.randn(2, 4), at="0", to="2")
     Linearization((2, 8) -> (2, 3), engine='layerwise')
     """
+    return linearized(asked(model, x, args, kwargs, engine, batch_norm, at, to))
+
+
+def asked(
+    model: Callable[..., Tensor],
+    x: Tensor,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    engine: Engine,
+    batch_norm: BatchNorm,
+    at: str | None,
+    to: str | None,
+) -> Request:
     check_input(x, at)
     if engine not in ("auto", "layerwise", "autograd"):
         raise InputError(f"engine={engine!r}: choose 'auto', 'layerwise' or 'autograd'.")
     if batch_norm not in ("fixed", "flowing"):
         raise InputError(f"batch_norm={batch_norm!r}: choose 'fixed' or 'flowing'.")
-    return _linearize(Request(model, x, args, kwargs, engine, batch_norm, at, to))
+    return Request(model, x, args, kwargs, engine, batch_norm, at, to)
 
 
-def _linearize(request: Request) -> Linearization:
+def run_plainly(request: Request) -> Tensor:
+    """model(x) without a record; on a copy of x, as with one."""
+    output: Tensor = run(request.model, request.x.clone(), *request.args, **request.kwargs)
+    check_output(output, request.x, request.model)
+    return output
+
+
+def linearized(request: Request) -> Linearization:
     if tracing():
         with torch._dynamo.error_on_graph_break(True):  # a record cannot be taken in pieces
             return _trace(request)
@@ -122,7 +142,7 @@ def verified_plan(model: Any, options: tuple[Any, ...], x: Tensor, *values: Any)
     count = len(values) - len(names)
     kwargs = dict(zip(names, values[count:], strict=True))
     with unchanged(modules_of(model), x.device):
-        J = _linearize(Request(model, x.detach(), values[:count], kwargs, engine, batch_norm, None, None))
+        J = linearized(Request(model, x.detach(), values[:count], kwargs, engine, batch_norm, None, None))
     if J.tape is None:
         raise UnsupportedModelError(
             "Inside torch.compile there is only the layerwise engine, and it cannot take this model: "
@@ -178,7 +198,7 @@ def _made(
     statistics = recorder.statistics
 
     def part(positions: Tensor) -> Linearization:
-        return _linearize(request.part(positions, statistics))
+        return linearized(request.part(positions, statistics))
 
     return Linearization(products, section, output, recorder, reason, part)
 
@@ -195,7 +215,7 @@ def _inside_ddp(request: Request) -> Linearization:
         # Names of submodules belong to the module; without them its forward is enough.
         with replaced_forward(wrapper.module, plain):
             model = wrapper.module if request.at or request.to else plain
-            found.append(_linearize(replace(request, model=model, x=x, args=args, kwargs=kwargs)))
+            found.append(linearized(replace(request, model=model, x=x, args=args, kwargs=kwargs)))
         return found[0].output
 
     with replaced_forward(wrapper.module, forward):

@@ -6,6 +6,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import jacnorm as jn
+from jacnorm.penalties import base
 
 COUNT, BATCH, RATE = 24, 8, 0.1
 
@@ -38,3 +39,10 @@ def by_hand(net, digits, penalty, *, epochs=2, accumulate=1, warm=True):
                 optimizer.step()
                 optimizer.zero_grad()
     return values
+
+
+def plain_runs(monkeypatch):
+    """The steps in which a model was not recorded, as they come."""
+    found, run = [], base.run_plainly
+    monkeypatch.setattr(base, "run_plainly", lambda request: found.append(request) or run(request))
+    return found

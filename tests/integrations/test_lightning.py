@@ -5,7 +5,7 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
-from hand import BATCH, RATE, by_hand, small_net
+from hand import BATCH, RATE, by_hand, plain_runs, small_net
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -76,6 +76,15 @@ def test_the_weights_are_those_of_a_loop_by_hand(model, accumulate, warm, digits
     assert float(fit.callback_metrics["penalty"]) == pytest.approx(values[-1], rel=1e-4)
     assert float(fit.callback_metrics["sigma"]) == pytest.approx(2 * values[-1], rel=1e-4)
     assert "training_step" not in model.__dict__
+
+
+def test_steps_that_pay_nothing_are_plain(digits, tmp_path, monkeypatch):
+    plain, model, net = plain_runs(monkeypatch), Lit(), small_net()
+    lazy = JacobianPenalty(jn.SpectralPenalty(0.5, every=2))
+    trainer(lazy, tmp_path).fit(model, loader(digits, index=True))
+    values = by_hand(net, digits, jn.SpectralPenalty(0.5, every=2))
+    torch.testing.assert_close(model.net.state_dict(), net.state_dict())
+    assert len(plain) == values.count(0) == 3
 
 
 def test_a_checkpoint_holds_the_vectors(digits, tmp_path):

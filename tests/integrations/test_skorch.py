@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 import torch
-from hand import BATCH, RATE, by_hand, small_net
+from hand import BATCH, RATE, by_hand, plain_runs, small_net
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from torch import nn
@@ -28,6 +28,14 @@ def test_the_weights_are_those_of_a_loop_by_hand(digits):
     assert found == pytest.approx(values, rel=1e-4)
     assert net.history[-1, "penalty"] == pytest.approx(sum(values[3:]) / 3, rel=1e-4)
     assert net.history[-1, "batches", -1, "sigma"] == pytest.approx(2 * values[-1], rel=1e-4)
+
+
+def test_steps_that_pay_nothing_are_plain(digits, monkeypatch):
+    plain = plain_runs(monkeypatch)
+    net, expected = classifier(penalty__weight=0.5, penalty__every=2).fit(*digits), small_net()
+    values = by_hand(expected, digits, jn.SpectralPenalty(0.5, every=2))
+    torch.testing.assert_close(net.module_.state_dict(), expected.state_dict())
+    assert len(plain) == values.count(0) == 3
 
 
 def test_any_penalty_as_an_instance_and_validation_without_it(digits):

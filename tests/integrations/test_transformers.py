@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from cases import dense_oracle
-from hand import BATCH, RATE, by_hand
+from hand import BATCH, RATE, by_hand, plain_runs
 from torch import nn
 from torch.func import functional_call, grad, jacrev
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -156,6 +156,14 @@ def test_the_weights_are_those_of_a_loop_by_hand(accumulate, warm, digits, tmp_p
     assert logged[-1]["penalty"] == pytest.approx(sum(values[-accumulate:]) / accumulate, rel=1e-3)
     assert logged[-1]["sigma"] == pytest.approx(2 * logged[-1]["penalty"])
     assert fit.evaluate()["eval_loss"] > 0
+
+
+def test_steps_that_pay_nothing_are_plain(digits, tmp_path, monkeypatch):
+    plain, model, expected = plain_runs(monkeypatch), vit(), vit()
+    trainer(model, image_set(digits, index=True), jn.SpectralPenalty(0.5, every=2), tmp_path).train()
+    values = by_hand(Logits(expected), digits, jn.SpectralPenalty(0.5, every=2))
+    torch.testing.assert_close(model.state_dict(), expected.state_dict(), rtol=1e-4, atol=1e-5)
+    assert len(plain) == values.count(0) == 3
 
 
 def test_a_loss_inside_the_model_keeps_the_layerwise_engine(digits, tmp_path):

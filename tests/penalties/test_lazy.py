@@ -122,18 +122,22 @@ class Clock:
         return self.now
 
     def step(self, J):
-        paid = self.penalty(J).item() > 0
+        paid = self.penalty(J()).item() > 0
         self.now += self.paid if paid else 1.0
         return self.paid if paid else 1.0
 
 
+@pytest.mark.parametrize("by_penalty", [False, True])
 @pytest.mark.parametrize(("paid", "budget", "every"), [(2.2, 1.3, 4), (2.0, 1.1, 10), (1.2, 1.3, 1)])
-def test_a_budget_is_kept(monkeypatch, paid, budget, every):
+def test_a_budget_is_kept(monkeypatch, paid, budget, every, by_penalty):
     model, x = NETS[0].make()
-    J = jn.linearize(model, x)
     penalty = jn.SpectralPenalty(1.0, budget=budget)
     clock = Clock(penalty, paid)
     monkeypatch.setattr(pace.time, "perf_counter", clock)
+
+    def J():
+        return penalty.linearize(model, x) if by_penalty else jn.linearize(model, x)
+
     for _ in range(20):
         clock.step(J)
     mean = sum(clock.step(J) for _ in range(100)) / 100
@@ -180,7 +184,7 @@ def test_a_step_that_pays_nothing_is_a_plain_one(monkeypatch):
     model, x = NETS[0].make()
     lazy = jn.AnalyticPenalty(0.1, every=2)
     assert lazy(lazy.linearize(model, x)) > 0
-    monkeypatch.setattr("jacnorm.penalties.base.linearize", None)
+    monkeypatch.setattr("jacnorm.penalties.base.linearized", None)
     J = lazy.linearize(model, x)
     torch.testing.assert_close(J.output, model(x), rtol=0, atol=0)
     value = lazy(J)
@@ -193,7 +197,13 @@ def test_it_linearizes_as_it_is_told():
     lazy = jn.SpectralPenalty(every=2)
     J = lazy.linearize(model, X, engine="autograd", batch_norm="flowing", at="2", to="7")
     assert (J.engine, J.input_shape) == ("autograd", (4, 4, 4, 4))
-    lazy(J)
+    assert lazy(J) > 0
+    flowing = jn.linearize(model, X, batch_norm="flowing")
+    found, expected = (
+        gradient(jn.AnalyticPenalty(1.0)(J), model)
+        for J in (jn.AnalyticPenalty().linearize(model, X, batch_norm="flowing"), flowing)
+    )
+    torch.testing.assert_close(found, expected)
     assert lazy.linearize(model, X, engine="autograd", at="2", to="7").output.shape == (4, 5)
     with torch.no_grad():  # measuring between steps
         assert lazy.linearize(model, X).engine == "layerwise"
@@ -206,7 +216,7 @@ def test_what_was_not_recorded_says_so():
     J = lazy.linearize(model, x)
     assert repr(J) == f"Unrecorded({tuple(model(x).shape)})"
     for ask in (lambda: J.vjp(J.output), lambda: jn.spectral_norm(J), J.dense, lambda: J.engine):
-        with pytest.raises(jn.InputError, match="pays no penalty"):
+        with pytest.raises(jn.InputError, match="pays nothing in this step"):
             ask()
 
 
@@ -218,5 +228,46 @@ def test_arguments_of_the_model_come_along_and_its_errors_too():
     x = torch.ones(2, 3)
     lazy(lazy.linearize(model, x, 2, shift=1))
     assert lazy.linearize(model, x, 2, shift=1).output.unique() == 3
-    with pytest.raises(jn.NonFiniteError):
+    lazy.pace.wait = 3
+    with pytest.raises(jn.NonFiniteError, match="NaN or inf"):
         lazy.linearize(model, x, float("inf"))
+    with pytest.raises(jn.ModelError, match="takes more than x"):
+        lazy.linearize(model, x)
+    with pytest.raises(jn.InputError, match="engine='foo'"):
+        lazy.linearize(model, x, 2, engine="foo")
+
+
+def test_what_linearize_decided_holds():
+    """For two batches in one step, and for a J that is penalized twice."""
+    model, x = NETS[0].make()
+    lazy = jn.AnalyticPenalty(1.0, every=3)
+    full = jn.AnalyticPenalty(1.0)(jn.linearize(model, x)).item()
+    found = []
+    for _ in range(3):
+        pair = lazy.linearize(model, x), lazy.linearize(model, x)
+        found += [lazy(J).item() for J in pair]
+        assert lazy(pair[0]).item() == found[-2]
+    assert found == pytest.approx([3 * full, 0, 0, 3 * full, 0, 0])
+
+
+def test_transforms_of_what_was_not_recorded_pay_nothing():
+    lazy = jn.SpectralPenalty(every=2)
+    model, x = nn.Linear(3, 3), torch.randn(2, 3)
+    values = [lazy(lazy.linearize(model, x).affine(2, -1).weighted(torch.ones(3))).item() for _ in range(4)]
+    assert [value > 0 for value in values] == [True, False, True, False]
+
+
+def test_another_penalty_is_told_what_to_do():
+    model, x = NETS[0].make()
+    lazy = jn.SpectralPenalty(every=2)
+    lazy.linearize(model, x)
+    with pytest.raises(jn.InputError, match="For several penalties"):
+        jn.FrobeniusPenalty()(lazy.linearize(model, x))
+
+
+def test_the_batch_is_not_written_into():
+    lazy, x = jn.FrobeniusPenalty(every=2), torch.tensor([[-1.0, 2.0]])
+    model = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(2, 2))
+    for _ in range(2):
+        lazy(lazy.linearize(model, x))
+    assert x.tolist() == [[-1.0, 2.0]]

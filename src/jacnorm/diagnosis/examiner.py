@@ -23,6 +23,7 @@ from ..engines.calls import canonical_name
 from ..engines.recorder import CONSTANT, Recorder
 from ..engines.rules import RULES
 from ..errors import CoupledSamplesError, UnsupportedModelError
+from ..tracing import uncompiled
 from ..verify import check_independent
 
 ENOUGH = 8  # values of a ReLU, before it may be called dead
@@ -63,7 +64,7 @@ class Examiner(Recorder):
         self.paths, self._depended = paths, False
 
     def run(self, model: Any) -> None:
-        with torch.enable_grad(), self, sdpa_kernel(SDPBackend.MATH):
+        with torch.enable_grad(), self, uncompiled(), sdpa_kernel(SDPBackend.MATH):
             checks.run(model, self._inside)
 
     def first_coupled(self) -> Call | None:

@@ -1,8 +1,9 @@
 """The gradient of uᵀJ v with one outer product a layer: the cotangent of u with the tangent of v.
 
 Back-propagating through J v takes a sweep for the cotangents of every layer, and they are those of u, which
-are known if v = Jᵀu. So both sweeps run without a graph, and only the gradient of each layer's own weights is
-left for backward(): three passes in all, where back-propagating through ‖J v‖ takes four.
+are known if v = Jᵀu. So Jᵀu is swept without a graph, J v with one that is cut after every step, and only the
+gradient of each layer's own weights is left for backward(): three passes in all, where back-propagating
+through ‖J v‖ takes four.
 """
 
 from __future__ import annotations
@@ -18,21 +19,24 @@ from .tape import Slot
 
 
 def with_outer_products(
-    value: Tensor, arriving: dict[Slot, Tensor], learning: dict[Slot, Tensor], factor: float
+    value: Tensor, cotangents: dict[Slot, Tensor], weighted: dict[Slot, Tensor], factor: float
 ) -> Tensor:
-    """The value, with the gradient of factor · Σ uᵀJ v. The others are what the tape's sweeps left behind."""
-    slots = [slot for slot in learning if slot in arriving]
-    return _Paired.apply(value, factor, *[arriving[s] for s in slots], *[learning[s] for s in slots])
+    """The value, with the gradient of factor · Σ uᵀJ v. Tape.vjp(u) and Tape.jvp(v) have filled the dicts."""
+    slots = [slot for slot in weighted if slot in cotangents]
+    return _Paired.apply(value, factor, *[cotangents[s] for s in slots], *[weighted[s] for s in slots])
 
 
 class _Paired(torch.autograd.Function):
     """Its gradient is factor · δ_l at every layer's F(a_l)."""
 
     @staticmethod
-    def forward(ctx: Any, value: Tensor, factor: float, *pairs: Tensor) -> Tensor:
-        ctx.save_for_backward(*pairs[: len(pairs) // 2])
-        ctx.factor = factor
+    def forward(value: Tensor, factor: float, *pairs: Tensor) -> Tensor:
         return value.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        _, ctx.factor, *pairs = inputs
+        ctx.save_for_backward(*pairs[: len(pairs) // 2])
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:

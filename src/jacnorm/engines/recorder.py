@@ -60,6 +60,7 @@ class Recorder(TorchFunctionMode):
         gate: Gate | None,
         reason: str | None = None,
         given: Sequence[Statistics | None] = (),
+        slots: Slots | None = None,
     ):
         super().__init__()
         self.reason = reason
@@ -69,7 +70,7 @@ class Recorder(TorchFunctionMode):
         self.layers: list[WeightedLayer] = []
         self._steps: list[Step] = []
         self.flowing, self._gate = flowing, gate
-        self.slots = Slots()
+        self.slots = slots or Slots()
         self._without_rule: dict[Slot | None, str] = {}
         self._source: Slot | None = None
         self._target: Slot | None = None

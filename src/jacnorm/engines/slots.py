@@ -54,10 +54,10 @@ class Slots:
         """Whether anything in a list, tuple or dict depends on x."""
         found = self._found
         for value in values.values() if type(values) is dict else values:
-            if id(value) in found:
-                if self.of(value) is not None:
+            if type(value) in _CONTAINERS:
+                if self.any_in(value):
                     return True
-            elif type(value) in _CONTAINERS and self.any_in(value):
+            elif id(value) in found and self.of(value) is not None:
                 return True
         return False
 

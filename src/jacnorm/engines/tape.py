@@ -57,18 +57,18 @@ class Tape:
                 plan.append((step.name, before))
         return tuple(plan)
 
-    def jvp(self, v: Tensor, learning: dict[Slot, Tensor] | None = None) -> Tensor:
+    def jvp(self, v: Tensor, weighted: dict[Slot, Tensor] | None = None) -> Tensor:
         """Forward mode: W_R v of the paper.
 
-        `learning` gets what each step with parameters makes of its tangent, and the graph is cut after it.
+        `weighted` gets F(tangent) of each step with parameters, and the graph is cut after it.
         """
         if not self._last_use:
             self._last_use = {s: i for i, step in enumerate(self.steps) for s in step.sources}
         tangents: dict[Slot | None, Tensor | None] = {self.source: v, None: None}
         for i, step in enumerate(self.steps):
             y = step.forward(*[tangents[s] for s in step.sources])
-            if learning is not None and y.requires_grad:
-                learning[step.target] = y
+            if weighted is not None and y.requires_grad:
+                weighted[step.target] = y
                 y = y.detach()
             tangents[step.target] = y
             for s in set(step.sources) - {None, self.target}:
@@ -78,18 +78,18 @@ class Tape:
         assert result is not None
         return result
 
-    def vjp(self, u: Tensor, arriving: dict[Slot, Tensor] | None = None) -> Tensor | None:
+    def vjp(self, u: Tensor, kept: dict[Slot, Tensor] | None = None) -> Tensor | None:
         """Backward mode: W_Rᵀ u, or None where no step leads from the input to the output.
 
-        `arriving` gets the cotangent of every activation.
+        `kept` gets the cotangent of every activation.
         """
         cotangents: dict[Slot, Tensor] = {self.target: u}
         for step in reversed(self.steps):
             arrived = cotangents.pop(step.target, None)
             if arrived is None:
                 continue
-            if arriving is not None:
-                arriving[step.target] = arrived
+            if kept is not None:
+                kept[step.target] = arrived
             for s, cotangent in zip(step.sources, step.backward(arrived), strict=True):
                 if s is not None and cotangent is not None:
                     cotangents[s] = cotangents[s] + cotangent if s in cotangents else cotangent

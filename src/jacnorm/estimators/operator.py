@@ -78,7 +78,7 @@ def size(shape: torch.Size) -> int:
 def norms(w: Tensor) -> Tensor:
     """The 2-norm of each sample, of any magnitude."""
     rows = flat(w)
-    if w.dtype == torch.float32 and w.device.type != "mps":  # their squares fit into a double
+    if w.dtype == torch.float32 and w.device.type in ("cpu", "cuda"):  # their squares fit into a double
         return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).to(w.dtype)
     scale = rows.detach().abs().amax(1, keepdim=True).clamp_min(torch.finfo(w.dtype).tiny)
     return torch.linalg.vector_norm(rows / scale, dim=1) * scale[:, 0]

@@ -24,7 +24,8 @@ def share_vectors(penalty: Penalty, index: torch.Tensor) -> None:
     # Each row is taken from one process: the last that has had the sample in this epoch, or at all.
     claim = torch.zeros(rows, dtype=torch.int64, device=own.device)
     claim[: len(own)] = 1 + rank
-    claim[index.to(own.device)] = 1 + world + rank
+    index = index.to(own.device)
+    claim[index[index < len(own)]] = 1 + world + rank  # those of steps that paid nothing may have no row
     best = claim.clone()
     dist.all_reduce(best, dist.ReduceOp.MAX)
     mine = (best == claim).nonzero()[:, 0]

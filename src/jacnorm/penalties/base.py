@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..checks import check_count, check_output, check_positive
+from ..checks import check_count, check_positive
 from ..errors import InputError
 from ..linearization import Linearization
 from ..precision import at_least_single, without_autocast
-from ..recording import linearize
+from ..recording import asked, linearized, run_plainly
 from ..request import BatchNorm, Engine
 from ..tracing import gaussian, tracing
 from .pace import Pace
@@ -30,9 +30,15 @@ class Unrecorded(Linearization):
         if name.startswith("__"):
             raise AttributeError(name)
         raise InputError(
-            "This step pays no penalty, and penalty.linearize() has not recorded the model. To measure in "
-            "every step take jacnorm.linearize(model, x)."
+            "The penalty that linearized the model pays nothing in this step, and has not recorded it. For "
+            "several penalties, or to measure in every step, take jacnorm.linearize(model, x)."
         )
+
+    def affine(self, *_: Any) -> Linearization:
+        return self
+
+    def weighted(self, *_: Any) -> Linearization:
+        return self
 
     def __repr__(self) -> str:
         return f"Unrecorded({tuple(self.output.shape)})"
@@ -45,13 +51,12 @@ class Penalty(nn.Module, ABC):
 
     every
         Only every k-th call has a penalty, k times as large; the others return zero. Gradients are right on
-        average. (Calls under `no_grad` do not count.)
+        average. (Calls under `no_grad` do not count.) With J = penalty.linearize(model, x) in the place of
+        `jacnorm.linearize`, steps that pay nothing are plain ones.
     budget
         1.3 keeps a step at 1.3 times the time of one that pays nothing, by choosing `every` from times that
-        are measured as training goes on. What a run computes then depends on the machine.
-
-    With either, take J = penalty.linearize(model, x): then a step that pays nothing is a plain one.
-
+        are measured as training goes on, from one J to the next. What a run computes then depends on the
+        machine.
     fraction
         Only so large a part of each batch, drawn at random. The model runs on it a second time, with the
         batch norm statistics of the whole batch and new dropout masks, so that `every` saves more.
@@ -85,7 +90,7 @@ class Penalty(nn.Module, ABC):
                 f"A penalty takes J = jacnorm.linearize(model, x), found {type(J).__name__}; "
                 "J.output is model(x)."
             )
-        factor = self.pace.factor() if torch.is_grad_enabled() else 1
+        factor = self._factor(J)
         if factor == 0:  # a leaf, so that backward() has nothing to object to (compiled code makes none)
             return torch.zeros((), dtype=J.dtype, device=J.device, requires_grad=not tracing())
         if self.fraction < 1:
@@ -107,15 +112,20 @@ class Penalty(nn.Module, ABC):
     ) -> Linearization:
         """As `jacnorm.linearize`; but in a step in which this penalty pays nothing the model just runs.
 
-        J then has an output and no products.
+        J then has an output and no products. What is decided here holds for this J.
         """
-        if torch.is_grad_enabled():
-            self.pace.begin()
-        if self.pace.pays_next or not torch.is_grad_enabled():
-            return linearize(model, x, *args, engine=engine, batch_norm=batch_norm, at=at, to=to, **kwargs)
-        output = model(x, *args, **kwargs)
-        check_output(output, x, model)
-        return Unrecorded(model, output)
+        request = asked(model, x, args, kwargs, engine, batch_norm, at, to)
+        factor = self.pace.factor() if torch.is_grad_enabled() else None
+        J = Unrecorded(model, run_plainly(request)) if factor == 0 else linearized(request)
+        J.paid_by = None if factor is None else (self, factor)
+        return J
+
+    def _factor(self, J: Linearization) -> int:
+        if not torch.is_grad_enabled():
+            return 1
+        if J.paid_by is not None and J.paid_by[0] is self:
+            return J.paid_by[1]
+        return self.pace.factor()
 
     @abstractmethod
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor: ...

@@ -26,19 +26,16 @@ class Pace:
         self.wait = 0  # steps still to go without
         self._calls = 0
         self._started: float | None = None
-        self._has_begun = False  # the step under way, before its penalty was asked for
         self._paid = True  # in the step under way
         self._seconds: dict[bool, deque[float]] = {paid: deque(maxlen=REMEMBERED) for paid in (True, False)}
 
-    @property
-    def pays_next(self) -> bool:
-        return self.wait == 0
-
     def factor(self) -> int:
         """For the step that begins now."""
-        self.begin()
-        self._has_begun = False
-        self._paid = self.pays_next
+        if self.budget is not None:
+            if tracing():
+                refuse("budget= measures steps, which a compiled one cannot: give every= instead.")
+            self._measure()
+        self._paid = self.wait == 0
         if not self._paid:
             self.wait -= 1
             return 0
@@ -47,13 +44,7 @@ class Pace:
         self.wait = self.every - 1
         return self.every
 
-    def begin(self) -> None:
-        """A step begins where its model is linearized; where the penalty does not see that, with its call."""
-        if self.budget is None or self._has_begun:
-            return
-        if tracing():
-            refuse("budget= measures steps, which a compiled one cannot: give every= instead.")
-        self._has_begun = True
+    def _measure(self) -> None:
         now = time.perf_counter()
         if self._started is not None and self._calls > SETTLING:
             self._seconds[self._paid].append(now - self._started)

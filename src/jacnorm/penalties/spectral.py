@@ -34,6 +34,7 @@ class SpectralPenalty(Penalty):
     epoch while the network settles, and the estimate sharpens. Without `index`, u is the row of scores that
     the network gives, less its mean: the direction in which it tells this sample from others. (Where the
     output is no row of scores, u is random.) One penalty serves one network, since the vectors belong to it.
+    With `index` the gradient is made without a graph and cannot be differentiated again.
 
     start
         "random" begins at a random v instead, with u = J v and σ = ‖Jᵀu‖, to the paper's letter.
@@ -76,16 +77,21 @@ class SpectralPenalty(Penalty):
         """The penalty; with `index`, J v is stored for the next time."""
         rows = None if index is None else self._rows(J, index)
         with torch.no_grad():
-            u = self._first(J) if rows is None else self._stored(J, rows)
+            u, all_seen = (self._first(J), False) if rows is None else self._stored(J, rows)
             for _ in range(self.iterations - 1):
                 u = normalized(J.jvp(normalized(J.vjp(u))))
-        if rows is not None and J.tape is not None and self.h == "identity" and torch.is_grad_enabled():
+        # A stored u is about what J v is now, and may stand for it in the gradient; a first guess may not.
+        if rows is not None and all_seen and J.tape is not None and self._is_mean():
             return self.weight * self._outer_form(J, J.tape, u, rows)
         if J.engine == "autograd" or (rows is None and self.start == "random"):
             sigma = self._backward_form(J, u, rows)
         else:
             sigma = self._forward_form(J, u, rows)
         return self.weight * self._shaped(sigma).mean()
+
+    def _is_mean(self) -> bool:
+        """Outer products have no factor for each sample, as the gradient of another h needs it."""
+        return self.h == "identity" and torch.is_grad_enabled()
 
     def _shaped(self, sigma: Tensor) -> Tensor:
         if self.h == "hinge":
@@ -102,12 +108,14 @@ class SpectralPenalty(Penalty):
             scores = scores - scores.mean(1, keepdim=True)
         return normalized(normalized(scores) + STIR * fixed_direction(J.output_shape, J))
 
-    def _stored(self, J: Linearization, rows: Tensor) -> Tensor:
+    def _stored(self, J: Linearization, rows: Tensor) -> tuple[Tensor, bool]:
+        """And whether all have come by before. (A compiled step cannot ask: it takes that for granted.)"""
         u = self.u[rows]
         seen = u.any(1, keepdim=True)
-        if tracing() or not seen.all():
+        all_seen = tracing() or bool(seen.all())
+        if tracing() or not all_seen:
             u = torch.where(seen, u, flat(self._first(J)))
-        return u.view(J.output_shape)
+        return u.view(J.output_shape), all_seen
 
     def _forward_form(self, J: Linearization, u: Tensor, rows: Tensor | None) -> Tensor:
         """σ = ‖J v‖ with v = Jᵀu/‖Jᵀu‖."""
@@ -120,19 +128,17 @@ class SpectralPenalty(Penalty):
         return sigma
 
     def _outer_form(self, J: Linearization, tape: Tape, u: Tensor, rows: Tensor) -> Tensor:
-        """The mean of the same σ, with the gradient of mean uᵀJ v: a stored u is about what J v is now.
-
-        (Of the mean alone: a factor for each sample, as other h have it, would have to be known before.)
-        """
-        arriving: dict[Slot, Tensor] = {}
-        learning: dict[Slot, Tensor] = {}
+        """The mean of the same σ, with the gradient of mean uᵀJ v."""
+        J.check_unchanged()
+        cotangents: dict[Slot, Tensor] = {}
+        weighted: dict[Slot, Tensor] = {}
         with torch.no_grad():
-            pulled = tape.vjp(u.to(J.output_dtype), arriving)
+            pulled = tape.vjp(u.to(J.output_dtype), cotangents)
             v = u.new_zeros(J.input_shape) if pulled is None else normalized(pulled.to(J.dtype))
-        w = tape.jvp(v.to(J.input_dtype), learning).to(J.dtype)
+        w = tape.jvp(v.to(J.input_dtype), weighted).to(J.dtype)
         sigma = norms(w)
         self._store(rows, w, sigma)
-        return with_outer_products(sigma.mean(), arriving, learning, 1 / len(u))
+        return with_outer_products(sigma.mean(), cotangents, weighted, 1 / len(u))
 
     def _backward_form(self, J: Linearization, u: Tensor, rows: Tensor | None) -> Tensor:
         """σ = ‖Jᵀu‖. Back-propagating it brings J v to u, for free: where J v is dear, that is the next u."""

@@ -67,7 +67,7 @@ def selecting(chosen: Tensor, x: Tensor, dims: int, apart: bool = False) -> Any:
 
     def backward(u: Tensor) -> Tensor:
         zeros = u.new_zeros(*shape[:-dims], shape[-dims:].numel())
-        unpool = zeros.scatter_ if apart else zeros.scatter_add_
+        unpool = zeros.scatter if apart else zeros.scatter_add  # in place they are slow under vmap
         return unpool(-1, index, u.flatten(-dims)).view(shape)
 
     return forward, backward

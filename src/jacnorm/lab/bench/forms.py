@@ -1,4 +1,4 @@
-"""Forms of the spectral penalty that this library could take and does not, to compare with.
+"""Forms of the spectral penalty that are not the default, to compare with.
 
 All rest on dσ = uᵀ dJ v with u and v held fixed; they differ in which vector is stored and what carries the
 gradient. Each is (x, index) -> (output, σ of each sample).

@@ -37,7 +37,7 @@ def growth(net: str, size: int, names: list[str], width: float = 1.0, repeats: i
 def _measure(net: str, size: int, name: str, width: float) -> float:
     way: Any = next((w.make for w in WAYS if w.name == name), None)
     model = make(net, width=width)
-    stepper(model, way, batch(net, 2))()  # loads libraries and verifies the model
+    stepper(model, way, batch(net, 2))()  # loads libraries
     step = stepper(model, way, batch(net, size))
     _forget_peak()
     before = _peak()

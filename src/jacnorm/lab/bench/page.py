@@ -19,7 +19,9 @@ def markdown(found: Found) -> str:
     parts = ["# Cost and accuracy", _preamble(found)]
     if "methods" in found:
         parts.append(_methods(found["methods"], found.get("training")))
-        parts += [_parts(found["methods"]), _memory(found["methods"])]
+        parts.append(_parts(found["methods"]))
+        if any(n["memory"] for n in found["methods"].values()):  # it is read from Linux
+            parts.append(_memory(found["methods"]))
     if "training" in found:
         parts.append(_training(found["training"]))
     parts += [_curve(found[name]) for name in ("batch_sizes", "outputs", "depth") if name in found]

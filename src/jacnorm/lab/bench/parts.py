@@ -64,11 +64,11 @@ class _Clock:
 
 
 def _outer_products(clock: _Clock, tape: Tape, u: Tensor) -> None:
-    arriving: dict[Slot, Tensor] = {}
-    learning: dict[Slot, Tensor] = {}
+    cotangents: dict[Slot, Tensor] = {}
+    weighted: dict[Slot, Tensor] = {}
     with torch.no_grad():
-        v = clock.time("v = Jᵀu", lambda: tape.vjp(u, arriving))
+        v = clock.time("Jᵀu", lambda: tape.vjp(u, cotangents))
     assert v is not None
-    w = clock.time("σ = ‖J v‖", lambda: tape.jvp(normalized(v), learning))
-    sigma = with_outer_products(norms(w).mean(), arriving, learning, 1 / len(u))
+    w = clock.time("J v", lambda: tape.jvp(normalized(v), weighted))
+    sigma = with_outer_products(norms(w).mean(), cotangents, weighted, 1 / len(u))
     clock.time("outer products", sigma.backward)
