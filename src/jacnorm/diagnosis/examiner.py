@@ -19,8 +19,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from .. import checks, engines
 from ..engines.autograd import Graph
 from ..engines.batchnorm import Gate
-from ..engines.calls import canonical_name
-from ..engines.recorder import CONSTANT, Recorder
+from ..engines.calls import CONSTANT, canonical_name
+from ..engines.recorder import Recorder
 from ..engines.rules import RULES
 from ..errors import CoupledSamplesError, UnsupportedModelError
 from ..tracing import uncompiled

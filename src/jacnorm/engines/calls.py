@@ -1,14 +1,25 @@
-"""PyTorch spells one operation in many ways; rules are written for one of them."""
+"""PyTorch spells one operation in many ways; rules are written for one of them. And what calls return."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..tracing import while_tracing
 
+# Calls whose result carries no derivative, although it is made of floats.
+CONSTANT = frozenset(
+    [
+        *("detach", "get data", "sign", "sgn", "heaviside", "floor", "ceil", "round", "trunc"),
+        *("zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like"),
+        *("new_zeros", "new_ones", "new_full", "new_empty", "new_tensor"),
+    ]
+)
+HARMLESS = (int, float, bool, str, torch.Size, torch.dtype, torch.device, torch.layout, type(None))
 # What the second argument is called, by one function or another.
 _SECOND = ("other", "mat2", "vec")
 _RENAMED = {"axis": "dim", "keepdims": "keepdim"}
@@ -56,3 +67,25 @@ def one_way(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, .
     elif len(args) == 2 and "other" in named:  # torch.where
         args = (*args, named.pop("other"))
     return args, named
+
+
+def is_counter(t: Any) -> bool:
+    return isinstance(t, Tensor) and t.dim() == 0 and not t.is_floating_point()
+
+
+def tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from tensors(item)
+    elif isinstance(value, dict):
+        yield from tensors(list(value.values()))
+
+
+def carries_no_derivative(y: Any) -> bool:
+    if isinstance(y, Tensor):
+        return not (y.is_floating_point() or y.is_complex())
+    if isinstance(y, list | tuple) and not isinstance(y, torch.Size):
+        return all(carries_no_derivative(item) for item in y)
+    return isinstance(y, HARMLESS)

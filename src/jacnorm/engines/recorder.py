@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,22 +15,12 @@ from ..precision import as_recorded
 from ..tracing import tracing
 from .ancestry import Ancestry
 from .batchnorm import Gate, Statistics, batch_norm
-from .calls import canonical_name, one_way
+from .calls import CONSTANT, canonical_name, carries_no_derivative, is_counter, one_way, tensors
 from .decompose import ELEMENTARY
 from .rules import RULES, NoRule, Rule
 from .rules.table import LIST, Borrowed
 from .slots import Slots
 from .tape import Slot, Step, Tape
-
-# Calls whose result carries no derivative, although it is made of floats.
-CONSTANT = frozenset(
-    [
-        *("detach", "get data", "sign", "sgn", "heaviside", "floor", "ceil", "round", "trunc"),
-        *("zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like"),
-        *("new_zeros", "new_ones", "new_full", "new_empty", "new_tensor"),
-    ]
-)
-HARMLESS = (int, float, bool, str, torch.Size, torch.dtype, torch.device, torch.layout, type(None))
 
 
 @dataclass(slots=True)
@@ -146,16 +136,18 @@ class Recorder(TorchFunctionMode):
         sources = self._sources(rule, name, args, kwargs)
         if rule.like and sources == (None,):  # only the shape comes from the input
             return func(*args, **kwargs)
+        learns = self._learns(args, kwargs)
         forward, backward, *result = rule.apply(*args, **kwargs)
         y = result[0] if result else func(*args, **kwargs)
         if rule.weighted:
             x, weight = args[0], args[1] if len(args) > 1 else kwargs["weight"]
             self.layers.append(WeightedLayer(name, weight, x.shape[1:], forward, backward))
-        self._step(name, sources, args[0] if in_place else y, forward, backward, rule.data == 1)
+        target = args[0] if in_place else y
+        self._step(name, sources, target, forward, backward, rule.data == 1, learns)
         return y
 
     def _piecewise(self, rule: Rule, name: str, func: Any, args: Any, kwargs: Any, in_place: bool) -> Any:
-        sources = self._sources(rule, name, args, kwargs)
+        sources, learns = self._sources(rule, name, args, kwargs), self._learns(args, kwargs)
         if rule.inplace or not in_place:
             kwargs = {**kwargs, "inplace": True} if in_place else kwargs
             y, forward, backward, *borrowed = rule.apply(*args, **kwargs)
@@ -164,7 +156,7 @@ class Recorder(TorchFunctionMode):
             _, forward, backward = rule.apply(args[0].clone(), *args[1:], **kwargs)
             y = func(*args, **kwargs)
         first = y if isinstance(y, Tensor) else y[0]
-        self._step(name, sources, first, forward, backward, rule.data == 1)
+        self._step(name, sources, first, forward, backward, rule.data == 1, learns)
         return y
 
     def _multilinear(self, rule: Rule, name: str, func: Any, args: Any, kwargs: Any, in_place: bool) -> Any:
@@ -182,7 +174,7 @@ class Recorder(TorchFunctionMode):
         sources = self._sources(rule, name, args, kwargs)
         parts = func(*args, **kwargs)
         for part, (forward, backward) in zip(parts, rule.apply(parts, *args, **kwargs), strict=True):
-            self._step(name, sources, part, forward, backward)
+            self._step(name, sources, part, forward, backward, learns=False)
         return parts
 
     def _batch_norm(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -201,13 +193,13 @@ class Recorder(TorchFunctionMode):
 
     def _unruled(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
         y = ELEMENTARY.get(name, func)(*args, **kwargs)
-        if name in CONSTANT or _carries_no_derivative(y):
+        if name in CONSTANT or carries_no_derivative(y):
             return y
         return self._follow(y, without_rule=name)
 
     def _call_on_others(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A call on parameters and constants, or on what depends on x by a way that was not seen."""
-        if self._second_run and args and _is_counter(args[0]) and canonical_name(func, args)[1]:
+        if self._second_run and args and is_counter(args[0]) and canonical_name(func, args)[1]:
             return args[0]  # batch norm counts the batches, and this one was counted
         if func is F.batch_norm or func is torch.batch_norm:
             return self._batch_norm(func, *one_way(args, kwargs))
@@ -220,7 +212,7 @@ class Recorder(TorchFunctionMode):
 
     def _descends(self, *values: Any) -> bool:
         ancestry = self._ancestry
-        return ancestry is not None and any(ancestry.has(t) for t in _tensors(values))
+        return ancestry is not None and any(ancestry.has(t) for t in tensors(values))
 
     # Book-keeping. --------------------------------------------------------------------------------
 
@@ -247,8 +239,22 @@ class Recorder(TorchFunctionMode):
         missing = (None,) * max(0, rule.data - len(data))
         return *[self.slots.of(a) for a in data], *missing
 
+    def _learns(self, args: Any, kwargs: Any) -> bool:
+        """Whether something that does not depend on x takes a gradient. (Asked before a call in place.)"""
+        return any(
+            isinstance(a, Tensor) and a.requires_grad and self.slots.of(a) is None
+            for a in (*args, *kwargs.values())
+        )
+
     def _step(
-        self, name: str, sources: Any, y: Any, forward: Any, backward: Any, single: bool = True
+        self,
+        name: str,
+        sources: Any,
+        y: Any,
+        forward: Any,
+        backward: Any,
+        single: bool = True,
+        learns: bool = True,
     ) -> None:
         if not isinstance(y, Tensor) or not y.is_floating_point() or self.slots.unchanged(sources, y):
             return
@@ -257,11 +263,11 @@ class Recorder(TorchFunctionMode):
         if not self.slots.one_dtype or torch.is_autocast_enabled(y.device.type):
             dtypes = [y.dtype if s is None else self.slots.dtypes[s] for s in sources]
             forward, as_tuple = as_recorded(forward, as_tuple, dtypes, y)
-        self._steps.append(Step(name, sources, slot, forward, as_tuple))
+        self._steps.append(Step(name, sources, slot, forward, as_tuple, learns))
 
     def _follow(self, result: Any, without_rule: str = "a call") -> Any:
         """Keep track of what depends on x after a call without a rule."""
-        for y in _tensors(result):
+        for y in tensors(result):
             if y.is_floating_point() or y.is_complex():
                 self._without_rule[self.slots.new(y)] = without_rule
         return result
@@ -273,25 +279,3 @@ _APPLY = {
     "multilinear": Recorder._multilinear,
     "splitting": Recorder._splitting,
 }
-
-
-def _is_counter(t: Any) -> bool:
-    return isinstance(t, Tensor) and t.dim() == 0 and not t.is_floating_point()
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _tensors(item)
-    elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))
-
-
-def _carries_no_derivative(y: Any) -> bool:
-    if isinstance(y, Tensor):
-        return not (y.is_floating_point() or y.is_complex())
-    if isinstance(y, list | tuple) and not isinstance(y, torch.Size):
-        return all(_carries_no_derivative(item) for item in y)
-    return isinstance(y, HARMLESS)

@@ -27,7 +27,7 @@ class Step:
     """One layer at the recorded point: target = F(sources), and its transpose.
 
     `forward` takes a tangent per source (None where the layer's argument does not depend on x);
-    `backward` returns a cotangent per source.
+    `backward` returns a cotangent per source. Where `learns` is False no parameter has a part in them.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Step:
     target: Slot
     forward: Callable[..., Tensor]
     backward: Callable[[Tensor], Sequence[Tensor | None]]
+    learns: bool
 
 
 class Tape:
@@ -60,7 +61,7 @@ class Tape:
     def jvp(self, v: Tensor, weighted: dict[Slot, Tensor] | None = None) -> Tensor:
         """Forward mode: W_R v of the paper.
 
-        `weighted` gets F(tangent) of each step with parameters, and the graph is cut after it.
+        `weighted` gets F(tangent) of each step that learns, and the graph is cut after it.
         """
         if not self._last_use:
             self._last_use = {s: i for i, step in enumerate(self.steps) for s in step.sources}
@@ -68,6 +69,7 @@ class Tape:
         for i, step in enumerate(self.steps):
             y = step.forward(*[tangents[s] for s in step.sources])
             if weighted is not None and y.requires_grad:
+                assert step.learns, step.name
                 weighted[step.target] = y
                 y = y.detach()
             tangents[step.target] = y
@@ -81,14 +83,14 @@ class Tape:
     def vjp(self, u: Tensor, kept: dict[Slot, Tensor] | None = None) -> Tensor | None:
         """Backward mode: W_Rᵀ u, or None where no step leads from the input to the output.
 
-        `kept` gets the cotangent of every activation.
+        `kept` gets what arrives at each step that learns.
         """
         cotangents: dict[Slot, Tensor] = {self.target: u}
         for step in reversed(self.steps):
             arrived = cotangents.pop(step.target, None)
             if arrived is None:
                 continue
-            if kept is not None:
+            if kept is not None and step.learns:
                 kept[step.target] = arrived
             for s, cotangent in zip(step.sources, step.backward(arrived), strict=True):
                 if s is not None and cotangent is not None:
