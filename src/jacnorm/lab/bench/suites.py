@@ -14,7 +14,7 @@ from .ways import EXACT, WAYS, Way
 
 MAIN = ("spectral, index=", "spectral, no index", "Frobenius", "Spectral-Bound")
 COMPARED = (*MAIN, "Frobenius, double backward", "double-backward power iteration, 1 round")
-MEMORY_BATCH = {"lenet": 1024, "vgg16": 32, "resnet18": 32, "transformer": 256}
+MEMORY_BATCH = {"lenet": 1024, "vgg16": 32, "resnet18": 32, "transformer": 64}
 EPOCHS = 15
 OUTPUTS = (10, 1000)  # of the nets that are measured
 # Fused attention has neither dual numbers nor second derivatives.
