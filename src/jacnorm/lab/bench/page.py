@@ -11,7 +11,7 @@ from .ways import WAYS
 
 Found = dict[str, Any]  # suite -> its numbers; "methods" -> net -> its numbers
 COLOURS = {"ours": "#0b6e4f", "form": "#8a8a8a", "peer": "#c1440e"}
-ROW = 1.5  # percent of error, between dots whose names would meet
+ROW = 2.0  # percent of error, between dots whose names would meet
 LABELS = {"ours": "jacnorm", "form": "forms not taken", "peer": "others' ways"}
 
 
@@ -155,14 +155,24 @@ def picture(found: Found) -> Figure | None:
         labels += [(*place, name, colour) for name, *place in zip(mine, costs, errors, strict=True)]
     for x, y, name, colour in labels:  # above and below by turns, so that the names in a row do not meet
         before = sum(other < x and abs(height - y) < ROW for other, height, *_ in labels)
-        offset = (5, -12) if before % 2 else (5, 6)
+        offset = (5, -15) if before % 2 else (5, 10)
         axes.annotate(name, (x, y), offset, textcoords="offset points", fontsize=8, color=colour)
     axes.axvline(2, color="black", linewidth=0.8, linestyle=":")
     axes.set_ylim(0, 1.15 * axes.get_ylim()[1])
-    axes.text(2, 0.3, "floor by operation count ", fontsize=8, va="bottom", ha="right", rotation=90)
+    axes.text(
+        2,
+        0.97,
+        "floor by operation count ",
+        fontsize=8,
+        va="top",
+        ha="right",
+        rotation=90,
+        transform=axes.get_xaxis_transform(),
+    )
     axes.set_xlabel("cost: step / plain step")
     axes.set_ylabel("error of σ in training, %")
-    axes.margins(x=0.25)
+    first, last = min(x for x, *_ in labels), max(x for x, *_ in labels)
+    axes.set_xlim(first - 0.3, last + 0.45 * (last - first) + 0.3)  # room for the names
     axes.legend(frameon=False, loc="center right")
     tidy(axes)
     return figure
