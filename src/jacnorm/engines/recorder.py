@@ -240,11 +240,14 @@ class Recorder(TorchFunctionMode):
         return *[self.slots.of(a) for a in data], *missing
 
     def _learns(self, args: Any, kwargs: Any) -> bool:
-        """Whether something that does not depend on x takes a gradient. (Asked before a call in place.)"""
-        return any(
-            isinstance(a, Tensor) and a.requires_grad and self.slots.of(a) is None
-            for a in (*args, *kwargs.values())
-        )
+        """Whether a parameter has a part in F: after the data, something takes a gradient and is not data.
+
+        To be asked before a call in place. (A plain loop, since every call comes by here.)
+        """
+        for a in (*args[1:], *kwargs.values()) if kwargs else args[1:]:
+            if isinstance(a, Tensor) and a.requires_grad and self.slots.of(a) is None:
+                return True
+        return False
 
     def _step(
         self,
