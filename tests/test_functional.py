@@ -131,3 +131,11 @@ def test_vmap_takes_many_products_at_once(activation):
     J = jn.linearize(model, x, mask())
     one = torch.eye(3, dtype=torch.float64).unsqueeze(1).expand(3, BATCH, 3)
     torch.testing.assert_close(vmap(J.vjp)(one).transpose(0, 1), J.dense())
+
+
+@pytest.mark.filterwarnings("error")  # that there is no batching rule, and a slow loop instead
+def test_vmap_through_a_pool():
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 3))
+    J = jn.linearize(model, torch.randn(4, 1, 6, 6))
+    one = torch.eye(3).unsqueeze(1).expand(3, 4, 3)
+    torch.testing.assert_close(vmap(J.vjp)(one).transpose(0, 1).flatten(2), J.dense())
