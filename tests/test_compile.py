@@ -92,6 +92,18 @@ def test_stored_vectors_are_those_of_eager_steps():
     assert_as_eager(mlp, met_before, index=True, batches=[6] * 4)
 
 
+def test_samples_that_come_by_for_the_first_time():
+    """The value and what is stored; the gradient has another form, since a compiled step cannot ask."""
+    torch._dynamo.reset()
+    eager, compiled = (
+        trained(mlp, [jn.SpectralPenalty(0.1, samples=SAMPLES)], index=True, batches=[6], **compiler)
+        for compiler in ({}, {"backend": "aot_eager"})
+    )
+    for name in ("losses", "0 u"):
+        torch.testing.assert_close(compiled[name], eager[name], rtol=1e-12, atol=1e-12)
+    assert eager["0 u"].any()
+
+
 @pytest.mark.parametrize(("batch_norm", "batches"), [("fixed", (6,)), ("flowing", (6, 6, 4))])
 def test_a_net_with_batch_norm_and_dropout(batch_norm, batches):
     """Running statistics are updated once, masks drawn once for output and J. A last batch is smaller."""

@@ -8,7 +8,7 @@ from cases import NETS
 from torch import nn
 
 import jacnorm as jn
-from jacnorm.penalties import pace
+from jacnorm.penalties import base, pace
 
 
 def net(norm=True):
@@ -143,6 +143,27 @@ def test_a_budget_is_kept(monkeypatch, paid, budget, every, by_penalty):
     mean = sum(clock.step(J) for _ in range(100)) / 100
     assert penalty.pace.every == every
     assert mean <= budget + 1e-9
+
+
+def test_recording_counts_for_the_step_that_pays(monkeypatch):
+    """A step begins where the penalty linearizes; from penalty to penalty the one before would pay for it."""
+    net, x = NETS[0].make()
+    penalty = jn.SpectralPenalty(1.0, budget=1.3)
+    clock, record = Clock(penalty, paid=0.0), base.linearized
+
+    def slow_record(request):
+        clock.now += 1.2
+        return record(request)
+
+    def model(x):
+        clock.now += 1.0
+        return net(x)
+
+    monkeypatch.setattr(pace.time, "perf_counter", clock)
+    monkeypatch.setattr(base, "linearized", slow_record)
+    for _ in range(40):
+        penalty(penalty.linearize(model, x))
+    assert penalty.pace.every == 4
 
 
 def test_a_budget_gives_the_right_total(monkeypatch):
