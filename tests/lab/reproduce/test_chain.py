@@ -135,6 +135,15 @@ def test_sweep_reproduce_and_report(home, reproduce, capsys):
     assert reproduce() == first
     assert json.loads((home / cut).read_text()) == json.loads(files[cut])
 
+    # The chosen networks alone are enough to measure a figure again.
+    assert "networks: 8 networks of table1-digits" in reproduce("--reuse-only", "--networks", "networks")
+    shutil.rmtree(home / "results" / "figure4-digits")
+    assert reproduce("--runs", "networks") == first
+    assert files == {file.relative_to(home): file.read_bytes() for file in (home / "results").rglob("*.json")}
+    nothing_there = ["--reuse-only", "--networks", "elsewhere", "--runs", "nothing"]
+    assert main(["reproduce", "table1", "--data", "digits", *nothing_there]) == 2
+    assert "the weights of 8 of 8 networks are not in nothing" in capsys.readouterr().err
+
     assert main(["report", "--markdown", "docs/reproduction.md"]) == 0
     assert "report.html: 4 tables and figures from results" in capsys.readouterr().out
     page = (home / "report.html").read_text()

@@ -12,6 +12,7 @@ from ..config import choices
 from ..errors import UsageError
 from ..reproduce.catalog import ITEMS, QUICK, QUICK_FOLDER, Item, find_items
 from ..reproduce.figures import measure
+from ..reproduce.networks import keep_networks
 from ..reproduce.subject import Bench
 from ..reproduce.table1 import read_table1
 from ..reproduce.tell import tell
@@ -19,6 +20,7 @@ from ..sweep.check import check_readable
 from ..sweep.local import LocalEngine
 from ..sweep.run import forget_failures, known_runs
 from ..sweep.store import Store
+from ..wording import count
 from .common import add_command, choose_device
 from .sweep import check_failed, train_all, warn_of_nets
 
@@ -47,6 +49,12 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--results", type=Path, help="(default: results)")
     parser.add_argument("--runs", type=Path, help="checkpoints and weights (default: runs)")
+    parser.add_argument(
+        "--networks",
+        type=Path,
+        metavar="FOLDER",
+        help="copy the networks chosen in each table there, to publish them or to use them as --runs",
+    )
     parser.add_argument(
         "--experiments", type=Path, default=Path("experiments"), help="(default: %(default)s)"
     )
@@ -79,6 +87,10 @@ def run(args: argparse.Namespace) -> None:
         if not args.reuse_only:
             failed |= _make(item, args)
         print(tell(item, args.results).text(), flush=True)
+    if args.networks:
+        for table in {item.table.name: item.table for item in items}.values():
+            kept = keep_networks(table, args.results, args.runs, args.networks)
+            print(f"{args.networks}: {count(kept, 'network')} of {table.name}")
     print(f"As a page, with figures: jacnorm report --results {args.results}")
     check_failed(len(failed))
 
