@@ -253,6 +253,28 @@ def test_markdown_says_the_same(page):
         assert "</svg>" in (page.parent / picture).read_text()
 
 
+def test_remarks_that_lie_beside_results_go_where_they_go(results, tmp_path, capsys):
+    folder = shutil.copytree(results, tmp_path / "results")
+    (folder / "remarks.txt").write_text("On\nall of it.\n\n\nIn short: σ < 2.\n")
+    (folder / "table1-kmnist" / "remarks.txt").write_text("On the table.\n")
+    where = ["--results", str(folder), "--experiments", str(EXPERIMENTS)]
+    markdown = tmp_path / "reproduction.md"
+    assert main(["report", *where, "--markdown", str(markdown)]) == 0
+    page = (tmp_path / "report.html").read_text()
+    Reader(page)
+    assert (
+        '<h2 id="remarks">What we make of it</h2>\n<p>On all of it.</p>\n<p>In short: σ &lt; 2.</p>' in page
+    )
+    assert page.index('id="table1-kmnist"') < page.index("<p>On the table.</p>") < page.index('id="figure3-')
+    assert (
+        "\n## What we make of it\n\nOn all of it.\n\nIn short: σ < 2.\n\n## Table 1" in markdown.read_text()
+    )
+    assert ".svg)\n\nOn the table.\n\n## Figure 3" in markdown.read_text()
+    capsys.readouterr()
+    assert main(["reproduce", "table1", "--data", "kmnist", "--reuse-only", *where]) == 0
+    assert "\n\nOn the table.\n" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -10,6 +10,7 @@ from typing import Any
 
 from ... import __version__
 from ..reproduce.catalog import Item
+from ..reproduce.remarks import read_remarks
 from ..reproduce.section import Section
 from ..reproduce.tell import tell
 from .deviations import Deviation, deviations
@@ -43,6 +44,7 @@ class Content:
     own_questions: int  # that are put to the same tests
     rerun: tuple[str, ...]
     warnings: tuple[str, ...]
+    remarks: tuple[str, ...]  # on all of it
     papers: bool  # something of the paper's is here
     quick: bool  # a quick look is
 
@@ -71,6 +73,7 @@ def collect(items: Sequence[Item], results: Path) -> Content:
         own_questions=own_questions(theirs),
         rerun=commands([item for item, _ in present], results),
         warnings=tuple(dict.fromkeys(w for _, section in told for w in section.warnings)),
+        remarks=read_remarks(results),
         papers=any(item.is_papers for item, _ in present),
         quick=any(item.is_quick for item, _ in present),
     )

@@ -46,6 +46,7 @@ class Section:
     figure: int | None = None
     groups: Groups | None = None  # to draw that figure from
     results: tuple[dict[str, Any], ...] = ()  # all files that it was made of
+    remarks: tuple[str, ...] = ()  # what people make of it, paragraph by paragraph
 
     @property
     def empty(self) -> bool:
@@ -57,6 +58,7 @@ class Section:
         parts += [table.text() for table in self.tables]
         if self.verdicts:
             parts.append("Claims\n\n" + "\n".join(_line(verdict) for verdict in self.verdicts))
+        parts += map(_wrapped, self.remarks)
         parts += [f"warning: {warning}" for warning in self.warnings]
         return "\n\n".join(part for part in parts if part) + "\n"
 
