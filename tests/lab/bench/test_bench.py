@@ -10,6 +10,7 @@ from jacnorm.lab.bench import forms, parts, peers, suites, timing
 from jacnorm.lab.bench.nets import NETS, batch, make
 from jacnorm.lab.bench.page import markdown, picture
 from jacnorm.lab.bench.quality import Following
+from jacnorm.lab.bench.step import stepper
 from jacnorm.lab.bench.ways import DEFAULT, WAYS, WEIGHT
 from jacnorm.lab.cli import main
 from jacnorm.lab.data import DataSet, Split
@@ -49,6 +50,14 @@ def test_they_converge_to_the_exact_norm_and_its_gradient(estimate):
     assert torch.cosine_similarity(found, expected, dim=0) > 0.99
 
 
+def test_the_papers_analytical_norm_is_exact():
+    net = make("lenet")
+    _, sigma = peers.rows_and_svd(net)(X, INDEX)
+    torch.testing.assert_close(sigma.detach(), exact(net))
+    expected = gradient(net, len(X) * jn.AnalyticPenalty(1.0)(jn.linearize(net, X)))
+    torch.testing.assert_close(gradient(net, sigma), expected, rtol=1e-3, atol=1e-5)
+
+
 def test_both_frobenius_estimates_have_the_same_mean():
     net = make("lenet")
     torch.manual_seed(0)
@@ -71,7 +80,7 @@ def test_the_start_at_the_losss_gradient():
 @pytest.mark.parametrize("name", NETS)
 def test_every_net_takes_a_step(name):
     way = next(w for w in WAYS if w.name == DEFAULT)
-    timing.stepper(make(name, width=0.1), way.make, batch(name, 2))()
+    stepper(make(name, width=0.1), way.make, batch(name, 2))()
 
 
 def test_parts_of_a_step_where_autograd_serves():

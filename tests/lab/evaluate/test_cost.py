@@ -56,7 +56,8 @@ def test_no_bound_for_a_smooth_network(digits, few):
 def test_times(trained, few):
     before = {name: value.clone() for name, value in trained.state_dict().items()}
     r = step_times(trained, few, batch_sizes=(8, 32), repeats=3)
-    assert set(r.seconds) == {"forward", "plain", "spectral-bound", "frobenius", "spectral", "analytic"}
+    ours = {"spectral-bound", "frobenius", "spectral", "spectral-warm", "analytic", "analytic-svd"}
+    assert set(r.seconds) == {"forward", "plain", *ours}
     assert all(len(r.seconds[kind]) == 2 and min(r.seconds[kind]) > 0 for kind in r.seconds)
     assert r.ratio["plain"] == (1.0, 1.0)
     for name, value in trained.state_dict().items():

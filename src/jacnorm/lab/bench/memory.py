@@ -9,7 +9,7 @@ from typing import Any
 
 from ..evaluate.common import progress
 from .nets import batch, make
-from .timing import stepper
+from .step import stepper
 from .ways import WAYS
 
 STATUS = Path("/proc/self/status")

@@ -15,7 +15,7 @@ from ... import linearize
 from ...engines.outer import with_outer_products
 from ...engines.tape import Slot, Tape
 from ...estimators.operator import normalized, norms
-from .timing import Batch
+from .step import Batch
 
 Result = TypeVar("Result")
 ROUNDS = 30

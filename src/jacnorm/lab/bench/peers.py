@@ -56,6 +56,19 @@ def double_backward(model: nn.Module, rounds: int) -> Estimate:
     return estimate
 
 
+def rows_and_svd(model: nn.Module) -> Estimate:
+    """The paper's analytical norm (appendix A.3): a backward pass for every output, and PyTorch's own SVD."""
+
+    def estimate(x: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+        x = x.detach().requires_grad_()
+        output = model(x)
+        scores = output.sum(0)
+        rows = [flat(torch.autograd.grad(score, x, create_graph=True)[0]) for score in scores]
+        return output, torch.linalg.svdvals(torch.stack(rows, 1))[:, 0]
+
+    return estimate
+
+
 def dual_numbers(model: nn.Module) -> Estimate:
     """‖J v‖ by PyTorch's forward-mode AD, v from one backward pass of a random u."""
 

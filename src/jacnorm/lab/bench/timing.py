@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Sequence
 from statistics import median
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from ..evaluate.common import progress
-from .ways import BLOCK, Penalize, Way
+from .step import Batch, stepper
+from .ways import BLOCK, Way
 
-Batch = tuple[Tensor, Tensor, Tensor]
 SECONDS = 2.0  # of plain steps in all, shared out over the rounds
 ROUNDS = 15
 
@@ -35,28 +32,6 @@ def costs(model: nn.Module, ways: Sequence[Way], batch: Batch) -> dict[str, floa
                 ratios[way.name].append(_block(steps[way.name], way.block) / before)
             bar.update()
     return {name: median(found) for name, found in ratios.items()}
-
-
-def stepper(
-    model: nn.Module, make: Callable[[nn.Module], Penalize] | None, batch: Batch
-) -> Callable[[], None]:
-    """One optimizer step on a copy of the model."""
-    model = copy.deepcopy(model)
-    x, labels, index = batch
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6, momentum=0.8)
-    penalize = None if make is None else make(model)
-
-    def step() -> None:
-        if penalize is None:
-            loss = F.cross_entropy(model(x), labels)
-        else:
-            output, penalty = penalize(x, index)
-            loss = F.cross_entropy(output, labels) + penalty
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-    return step
 
 
 def _block(step: Callable[[], None], count: int) -> float:

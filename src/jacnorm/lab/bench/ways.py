@@ -57,13 +57,16 @@ def _other(sigma: Any, *options: Any) -> Callable[[nn.Module], Penalize]:
 
 
 DEFAULT = "spectral, index="
+RANDOM = "spectral, random start"
+FROBENIUS, BOUND = "Frobenius", "Spectral-Bound"
 EXACT = Way("analytical: all rows of J", _ours(lambda: AnalyticPenalty(WEIGHT), False))
+PAPERS_EXACT = Way("analytical: rows by autograd, SVD", _other(peers.rows_and_svd), "peer")
 
 WAYS = (
     Way(DEFAULT, _ours(lambda: SpectralPenalty(WEIGHT), True)),
     Way("spectral, no index", _ours(lambda: SpectralPenalty(WEIGHT), False)),
     Way("spectral, index=, iterations=2", _ours(lambda: SpectralPenalty(WEIGHT, 2), True)),
-    Way("spectral, random start", _ours(lambda: SpectralPenalty(WEIGHT, start="random"), False)),
+    Way(RANDOM, _ours(lambda: SpectralPenalty(WEIGHT, start="random"), False)),
     # A budget goes by the time from step to step, which is long where blocks meet.
     Way(
         "spectral, budget=1.3",
@@ -77,8 +80,8 @@ WAYS = (
         _ours(lambda: SpectralPenalty(WEIGHT, fraction=0.25), True),
         estimates=False,
     ),
-    Way("Frobenius", _ours(lambda: FrobeniusPenalty(WEIGHT), False), estimates=False),
-    Way("Spectral-Bound", _ours(lambda: SpectralBoundPenalty(WEIGHT), False), estimates=False),
+    Way(FROBENIUS, _ours(lambda: FrobeniusPenalty(WEIGHT), False), estimates=False),
+    Way(BOUND, _ours(lambda: SpectralBoundPenalty(WEIGHT), False), estimates=False),
     EXACT,
     Way("stored u, backward form", _other(forms.StoredBackward), "form"),
     Way("stored u, ‖J v‖ back-propagated", _other(forms.StoredRefined), "form"),

@@ -14,8 +14,10 @@ TIMES = {
     "plain": "plain step",
     "spectral-bound": "Spectral-Bound",
     "frobenius": "Frobenius",
-    "spectral": "Spectral",
+    "spectral": "Spectral, random start",
+    "spectral-warm": "Spectral, stored start",
     "analytic": "analytical",
+    "analytic-svd": "analytical, as in the paper",
 }
 ESTIMATES = {
     "random": "power iteration, random start",
