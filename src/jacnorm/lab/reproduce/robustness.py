@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from ..evaluate.adversarial import ATTACKS, EPSILON, QUERIES, STEPS, adversarial
@@ -14,19 +16,17 @@ from .section import Groups, Table
 from .statistics import summary
 from .subject import Bench, Network
 
-UNITS = {
-    **dict.fromkeys(ATTACKS, f"{POINTS} (last iterate)"),
-    **{f"{name}-worst": f"{POINTS} (every iterate)" for name in ATTACKS},
-    "noise": POINTS,
-    "judge": POINTS,
-}
+WORST = tuple(f"{name}-worst" for name in ATTACKS)
+UNITS = dict.fromkeys(("noise", *ATTACKS, *WORST, "judge"), POINTS)
 TITLES = {"noise": "noise", "pgd": "PGD", "tpgd": "TPGD", "square": "Square"}
 
 
 @dataclass(frozen=True)
 class Robustness:
-    """Quantities: noise, pgd, tpgd, square: accuracy less clean accuracy, in points, at the greatest
-    strength; pgd-worst … the same with every iterate counted; judge: the accuracy four strong attacks leave.
+    """Quantities: noise, pgd, tpgd, square: accuracy less clean accuracy, in points, on average over the
+    strengths, last iterates, so that a whole curve of the paper's counts and not its end, where little may
+    be left of any network; pgd-worst …: the accuracy that the greatest strength leaves, every iterate
+    counted; judge: the accuracy that four strong attacks leave.
     """
 
     images: int = 1000
@@ -74,36 +74,39 @@ class Robustness:
         return (f"Measured on the first {self.images} test images; {ball}{strong}",)
 
     def quantities(self, groups: Groups) -> Quantities:
-        found = {
-            "noise": _values(groups, lambda r: -100 * r["noise"]["drop"][-1]),
-        }
+        found = {"noise": _values(groups, lambda r: _noise_fall(r["noise"]))}
         for name in ATTACKS:
-            found[name] = _values(groups, lambda r, name=name: _fall(r, name, "last"))
+            found[name] = _values(groups, lambda r, name=name: _attack_fall(r["attacks"][name]))
         for name in ATTACKS:
-            found[f"{name}-worst"] = _values(groups, lambda r, name=name: _fall(r, name, "worst"))
+            found[f"{name}-worst"] = _values(groups, lambda r, name=name: _left(r["attacks"][name]))
         if self.judge_images:
             found["judge"] = _values(groups, lambda r: 100 * r["judge"]["robust"][-1])
         return found
 
     def tables(self, groups: Groups) -> tuple[Table, ...]:
         found = self.quantities(groups)
+        steps = f"{_span(self.steps)} steps"
         strength = {
-            "noise": f"variance {self.variances[-1]:g}",
-            "pgd": f"{self.steps[-1]} steps",
-            "tpgd": f"{self.steps[-1]} steps",
-            "square": f"{self.queries[-1]} queries",
+            "noise": f"variance {_span(self.variances)}",
+            "pgd": steps,
+            "tpgd": steps,
+            "square": f"{_span(self.queries)} queries",
         }
         paper = {name: f"{TITLES[name]}, {strength[name]}" for name in TITLES}
-        stronger = {f"{name}-worst": f"{TITLES[name]}, worst so far" for name in ATTACKS}
-        stronger |= {"judge": "judge: accuracy left"} if self.judge_images else {}
-        judged = "; for the judge, the percent of images that stand all its attacks" * bool(self.judge_images)
-        points = "Accuracy less clean accuracy in points, mean ± standard deviation over n networks"
+        left = {f"{name}-worst": TITLES[name] for name in ATTACKS}
+        left |= {"judge": "judge"} if self.judge_images else {}
         return (
-            _table(f"{points}; the last iterate, as in the paper.", paper, found, groups),
             _table(
-                f"The same, an image lost once any iterate fools the network{judged}. These are the numbers "
-                "to judge by.",
-                stronger,
+                "Accuracy less clean accuracy in points, on average over the strengths that are drawn, the "
+                "last iterate as in the paper; mean ± standard deviation over n networks.",
+                paper,
+                found,
+                groups,
+            ),
+            _table(
+                "Accuracy in percent that the greatest strength leaves, an image lost once any iterate fools "
+                "the network. These are the numbers to judge by.",
+                left,
                 found,
                 groups,
             ),
@@ -122,6 +125,27 @@ def _values(groups: Groups, value: Any) -> dict[str, dict[int, float]]:
     return {label: {r["config"]["seed"]: value(r) for r in records} for label, records in groups.items()}
 
 
-def _fall(record: dict[str, Any], name: str, measure: str) -> float:
-    attack = record["attacks"][name]
-    return float(100 * (attack[measure][-1][-1] - attack["clean"]))
+def _span(strengths: Sequence[float]) -> str:
+    """
+    >>> _span((0, 1, 40)), _span((0.0, 0.2))
+    ('1 to 40', '0.2')
+    """
+    found = [f"{s:g}" for s in strengths if s > 0]
+    return found[0] if len(found) == 1 else f"{found[0]} to {found[-1]}"
+
+
+def _noise_fall(noise: dict[str, Any]) -> float:
+    return -_mean_drop(noise["variances"], noise["drop"])
+
+
+def _attack_fall(attack: dict[str, Any]) -> float:
+    return -_mean_drop(attack["iterations"], [attack["clean"] - left for left in attack["last"][0]])
+
+
+def _mean_drop(strengths: Sequence[float], drops: Sequence[float]) -> float:
+    """In points, over the strengths that are any."""
+    return 100 * fmean(drop for s, drop in zip(strengths, drops, strict=True) if s > 0)
+
+
+def _left(attack: dict[str, Any]) -> float:
+    return float(100 * attack["worst"][0][-1])
