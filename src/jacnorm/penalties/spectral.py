@@ -37,7 +37,7 @@ class SpectralPenalty(Penalty):
     With `index` the gradient is made without a graph and cannot be differentiated again.
 
     start
-        "random" begins at a random v instead, with u = J v and σ = ‖Jᵀu‖, to the paper's letter.
+        "random" begins at a random v instead, with u = J v and σ = ‖Jᵀu‖, as the paper does.
     h
         "identity" is the paper's σ; "square" is σ²; "hinge" is max(0, σ − threshold).
     samples

@@ -29,7 +29,7 @@ class Outcome:
 
 
 def title(told: Sequence[tuple[Item, Section]]) -> str:
-    """It says “reproduced” only of what is there."""
+    """It says “in part” as long as something is not there."""
     theirs = [section for item, section in told if item.is_papers and not section.empty]
     if not theirs:
         present = [(item, section) for item, section in told if not section.empty]
@@ -39,7 +39,7 @@ def title(told: Sequence[tuple[Item, Section]]) -> str:
     if not any(section.accuracy or section.groups for section in theirs):
         return f"{PAPER}: not reproduced yet"
     whole = all(not section.empty and not section.under_way for item, section in told if item.is_missed)
-    return f"{PAPER}, reproduced" if whole else f"{PAPER}, reproduced in part"
+    return f"{PAPER}: a reproduction" + ("" if whole else " in part")
 
 
 def outcomes(sections: Sequence[Section]) -> tuple[Outcome, ...]:

@@ -19,13 +19,13 @@ PERCENTILES = 100  # kept of each distribution, 0th to 100th: thousands of point
 
 @dataclass(frozen=True)
 class Distances:
-    """Quantities: sampled, attack, first_order: a network's median distance, 2-norm in pixels."""
+    """Quantities: sampled, attack, first_order: a network's median distance, 2-norm of pixels from 0 to 1."""
 
     images: int = 1000
     directions: int = DIRECTIONS
 
     methods = None
-    units = dict.fromkeys(KINDS, "pixels")
+    units = dict.fromkeys(KINDS, "in 2-norm")
 
     def kinds(self, network: Network) -> dict[str, dict[str, Any]]:
         compared = sorted(rival.id for rival in network.rivals)
@@ -69,8 +69,8 @@ class Distances:
             rows.append((label, str(len(records)), shown, *whole))
         return (
             Table(
-                "Median distance to the decision boundary, 2-norm in pixels, mean ± standard deviation over "
-                "n networks.",
+                "Median distance to the decision boundary, 2-norm of pixels from 0 to 1, mean ± standard "
+                "deviation over n networks.",
                 ("method", "n", "points", *KINDS.values()),
                 tuple(rows),
             ),

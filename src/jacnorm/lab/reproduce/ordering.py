@@ -16,21 +16,26 @@ def order_verdict(methods: Mapping[str, Values], expected: Sequence[str]) -> Ver
     Page's test finds a tendency: not that each method is above the one before it.
     """
     text = f"Accuracy tends to rise in the paper's order, {' < '.join(expected)}"
+    outcome, evidence = _ordered(methods, expected)
+    return Verdict(text, outcome, evidence, ours=True)  # it has numbers in this order, and says no more
+
+
+def _ordered(methods: Mapping[str, Values], expected: Sequence[str]) -> tuple[str, str]:
     if absent := [name for name in expected if not methods.get(name)]:
-        return Verdict(text, UNTESTED, f"no results for {', '.join(absent)}")
+        return UNTESTED, f"no results for {', '.join(absent)}"
     seeds = common(*(methods[name] for name in expected))
     columns = {name: {seed: methods[name][seed] for seed in seeds} for name in expected}
     found = trend(list(columns.values()))
     if found is None:
-        return Verdict(text, OPEN, f"{count(len(seeds), 'seed')} in common: there is nothing to test")
+        return OPEN, f"{count(len(seeds), 'seed')} in common: there is nothing to test"
     below = _below(columns)
     evidence = f"Page's L = {found.statistic:g}, {probability(found.p)}, n = {found.seeds}"
     if wrong := [f"{pair} ({interval(d, POINTS)})" for pair, (d, p) in below.items() if p < 1 - LEVEL]:
-        return Verdict(text, FAILS, f"{evidence}; but {'; '.join(wrong)}")
+        return FAILS, f"{evidence}; but {'; '.join(wrong)}"
     if found.p >= 1 - LEVEL:
-        return Verdict(text, OPEN, evidence)
+        return OPEN, evidence
     swapped = f"within chance, {', '.join(below)}" if below else "the same"
-    return Verdict(text, HOLDS, f"{evidence}; by the means {swapped}")
+    return HOLDS, f"{evidence}; by the means {swapped}"
 
 
 def _below(columns: Mapping[str, Values]) -> dict[str, tuple[Difference, float]]:

@@ -21,9 +21,9 @@ from .stored import Stored, read_folder
 
 PROTOCOLS = {
     "paper": "Protocol “paper”: settings are chosen by the loss on the test split, and accuracy is reported "
-    "on the same split, as in the paper; so it is a little too good.",
+    "on the same split, which is how we read the paper; so it is a little too good.",
     "held-out": "Protocol “held-out”: settings are chosen on a sixth of the train split, held out; accuracy "
-    "is on the test split, which no choice has seen.",
+    "is on the test split, which no choice has seen. Networks are trained on the other five sixths alone.",
 }
 
 
@@ -131,7 +131,7 @@ def _accuracy_table(experiment: Experiment, choices: Sequence[Choice]) -> Table:
     )
     return Table(
         caption="Test accuracy in percent, mean ± standard deviation over n seeds; σ is the mean spectral "
-        f"norm on test images, normalized input. {theirs if experiment.paper else ''}".strip(),
+        f"norm on the first test images, normalized input. {theirs if experiment.paper else ''}".strip(),
         header=(
             *("method", "n"),
             *(("ours", "paper", "difference", "in s.e.") if experiment.paper else ("accuracy",)),
