@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -6,11 +7,9 @@ from jacnorm.lab.cli import main
 from jacnorm.lab.config import ConfigError
 from jacnorm.lab.errors import UsageError
 from jacnorm.lab.reproduce.catalog import ITEMS, all_items, find_items
-from jacnorm.lab.reproduce.claims import read_claims
 from jacnorm.lab.reproduce.plan import read_figure
 
 OURS = Path(__file__).parents[3] / "experiments"
-LABELS = {"none", "l2", "spectral-bound", "frobenius", "spectral", "spectral-warm"}
 
 
 def test_our_files_make_up_the_paper():
@@ -23,19 +22,10 @@ def test_our_files_make_up_the_paper():
     assert [item.name for item in find_items(OURS, "all", "digits")] == [f"{item}-digits" for item in ITEMS]
 
 
-@pytest.mark.parametrize("item", all_items(OURS), ids=lambda item: item.name)
-def test_claims_are_about_what_is_measured(item):
-    """A misspelled method or quantity would never be told, and nobody would notice."""
-    if item.figure is None:
-        known = {"accuracy": LABELS}
-        claims = read_claims(item.name, item.table.claims)
-    else:
-        measured = item.figure.measurement.quantities({label: [] for label in LABELS})
-        known = {quantity: set(methods) for quantity, methods in measured.items()}
-        claims = item.figure.claims
-        assert set(measured) <= set(item.figure.measurement.units)  # evidence without a unit says little
-    for claim in claims:
-        assert {claim.more, claim.less, *claim.methods} - {""} <= known[claim.quantity], claim.text
+@pytest.mark.parametrize("item", find_items(OURS, "all"), ids=lambda item: item.name)
+def test_evidence_has_a_unit(item):
+    if item.figure is not None:
+        assert {claim.quantity for claim in item.figure.claims} <= set(item.figure.measurement.units)
 
 
 def test_a_figure_under_another_protocol():
@@ -65,6 +55,26 @@ def test_a_bad_claim_is_told_before_anything_is_trained(tmp_path):
     (tmp_path / "table1-x.toml").write_text('[base]\nseed = 1\n[[claims]]\ntext = "x"\nmor = "a"')
     with pytest.raises(ConfigError, match=r"table1-x.*a claim has no 'mor'"):
         find_items(tmp_path, "table1", "x")
+
+
+@pytest.mark.parametrize(
+    ("claim", "message"),
+    [
+        ('quantity = "pdg"\nmore = "none"\nless = "none"', "quantity = 'pdg': choose one of noise, pgd"),
+        ('more = "none"\nless = "none"', "quantity = 'accuracy': choose one of noise, pgd"),
+        (
+            'quantity = "pgd"\nmore = "nune"\nless = "none"',
+            "pgd is not known of 'nune': did you mean 'none'?",
+        ),
+    ],
+)
+def test_a_figures_claims_are_about_what_it_measures(tmp_path, claim, message):
+    (tmp_path / "mine.toml").write_text('[grid]\nmethod = ["none"]')
+    (tmp_path / "its-noise.toml").write_text(
+        f'figure = 3\nnetworks = "mine"\n[[claims]]\ntext = "x"\n{claim}'
+    )
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        all_items(tmp_path)
 
 
 def test_files_are_known_by_what_they_hold(tmp_path):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..config import read_toml
+from ..config import ConfigError, read_toml
 from ..errors import UsageError
 from ..sweep.experiment import Experiment, read_experiment
+from ..wording import did_you_mean
 from .claims import read_claims
 from .plan import FigurePlan, read_figure
 
@@ -81,7 +82,25 @@ def read_item(file: Path) -> Item:
     figure = read_figure(file) if {"figure", "networks"} & set(read_toml(file)) else None
     table = read_experiment(file if figure is None else file.with_name(f"{figure.networks}.toml"))
     read_claims(file, table.claims)  # mistakes are told now, not after days of training
+    if figure is not None:
+        _check_claims(file, figure, table)
     return Item(file, table, figure)
+
+
+def _check_claims(file: Path, figure: FigurePlan, table: Experiment) -> None:
+    """A misspelled method or quantity would never be tested, and nobody would notice."""
+    measured = figure.measurement.quantities({label: [] for label in table.labels})
+    for claim in figure.claims:
+        known = measured.get(claim.quantity)
+        if known is None:
+            raise ConfigError(
+                f"{file}: quantity = {claim.quantity!r}: {did_you_mean(claim.quantity, measured)}"
+            )
+        for name in filter(None, (claim.more, claim.less, *claim.methods)):
+            if name not in known:
+                raise ConfigError(
+                    f"{file}: {claim.quantity} is not known of {name!r}: {did_you_mean(name, known)}"
+                )
 
 
 def _item_files(folder: Path, name: str) -> list[Path]:
