@@ -57,7 +57,7 @@ def main():
             found.append((right, sigma))
         accuracy[convention], sigma = (sum(values) / 2 for values in zip(*found, strict=True))
         print(f"{convention or 'no penalty':<12}{accuracy[convention]:>9.1%}{sigma:>9.2f}")
-    assert accuracy["flowing"] > accuracy["fixed"]
+    assert accuracy["flowing"] > accuracy["fixed"] + 0.1
 
 
 if __name__ == "__main__":

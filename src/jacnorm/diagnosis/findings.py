@@ -106,8 +106,8 @@ def _about_shared_weights(J: Linearization) -> Iterator[str]:
     weights = [id(layer.weight) for layer in J.layers]
     if count := sum(weights.count(w) > 1 for w in set(weights)):
         yield (
-            f"Weights that are used more than once: {count}. J is right; SpectralBoundPenalty and "
-            "product_bound count every use."
+            f"Weights that are used more than once: {count}. J is right; product_bound counts every use, "
+            "SpectralBoundPenalty each weight once."
         )
 
 

@@ -56,7 +56,7 @@ def add(commands: Any) -> None:
         "evaluate",
         "Evaluate trained networks on the test split. Several runs are compared, seeds averaged.",
         "jacnorm evaluate runs/digits-mlp-spectral-0.01-s0-0123456789\n"
-        "  jacnorm evaluate runs/* --noise --attacks pgd,square --boundary --images 1000 --out robustness",
+        "  jacnorm evaluate runs/kmnist-* --noise --attacks pgd,square --images 1000 --out robustness",
     )
     parser.add_argument("folders", type=Path, nargs="+", metavar="RUN", help="the folder of a finished run")
     parser.add_argument("--all", action="store_true", help="everything below")
