@@ -67,7 +67,7 @@ class Robustness:
     def notes(self) -> tuple[str, ...]:
         ball = f"attacks in the ℓ∞ ball of ε = {self.epsilon:g}/255, steps of 2/255, all in pixels."
         strong = (
-            f" The judge is the worst of four attacks of AutoAttack's grade, on {self.judge_images} images."
+            f" The judge is the worst of four attacks, AutoAttack's recipe, on {self.judge_images} images."
             if self.judge_images
             else ""
         )
@@ -85,21 +85,16 @@ class Robustness:
 
     def tables(self, groups: Groups) -> tuple[Table, ...]:
         found = self.quantities(groups)
-        steps = f"{_span(self.steps)} steps"
-        strength = {
-            "noise": f"variance {_span(self.variances)}",
-            "pgd": steps,
-            "tpgd": steps,
-            "square": f"{_span(self.queries)} queries",
-        }
-        paper = {name: f"{TITLES[name]}, {strength[name]}" for name in TITLES}
+        strengths = (
+            f"variance {_span(self.variances)}, {_span(self.steps)} steps, {_span(self.queries)} queries"
+        )
         left = {f"{name}-worst": TITLES[name] for name in ATTACKS}
         left |= {"judge": "judge"} if self.judge_images else {}
         return (
             _table(
-                "Accuracy less clean accuracy in points, on average over the strengths that are drawn, the "
+                f"Accuracy less clean accuracy in points, on average over the strengths ({strengths}), the "
                 "last iterate as in the paper; mean ± standard deviation over n networks.",
-                paper,
+                TITLES,
                 found,
                 groups,
             ),
