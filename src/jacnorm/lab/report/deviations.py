@@ -20,8 +20,8 @@ ALWAYS: tuple[Deviation, ...] = (
         "The gradient passes through the iteration",
         "u is held fixed, and one product is differentiated",
         "At the top singular pair the gradient is the same (envelope theorem), and it costs less. One random "
-        "round is not there yet: its gradient's cosine with the exact one is 0.965, and 0.931 through the "
-        "iteration (docs/benchmarks), so “spectral” here is a little better than the paper's.",
+        "round is not there yet; there its gradient is closer to the exact one's than that through the "
+        "iteration (docs/benchmarks), so “spectral” here may be a little better than the paper's.",
     ),
     (
         "Power iteration starts at random",
