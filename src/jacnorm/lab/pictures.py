@@ -23,6 +23,8 @@ STYLES: tuple[dict[str, Any], ...] = (
     {"color": "#003f5c", "linestyle": "-", "marker": "D"},
     {"color": "#ffa600", "linestyle": (0, (5, 1)), "marker": "v"},
     {"color": "#2f9e6e", "linestyle": (0, (3, 1, 1, 1, 1, 1)), "marker": "P"},
+    {"color": "#8c564b", "linestyle": (0, (1, 1)), "marker": "X"},
+    {"color": "#3a86c8", "linestyle": (0, (8, 2, 2, 2)), "marker": "*"},
 )
 
 

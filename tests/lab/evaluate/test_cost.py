@@ -6,6 +6,8 @@ from torch import nn
 
 import jacnorm as jn
 from jacnorm.lab.evaluate import EvaluationError, estimation, step_times
+from jacnorm.lab.evaluate.times import KINDS
+from jacnorm.lab.figures.cost import times
 from jacnorm.lab.nets import Normalized
 
 
@@ -62,6 +64,18 @@ def test_times(trained, few):
     assert r.ratio["plain"] == (1.0, 1.0)
     for name, value in trained.state_dict().items():
         assert torch.equal(value, before[name]), name
+
+
+def test_every_line_of_the_times_looks_different_and_is_named_in_the_picture():
+    ratio = {kind: [float(i)] * 2 for i, kind in enumerate(KINDS, 1)}
+    figure = times({"x": [{"cost": {"times": {"batch_sizes": [16, 32], "ratio": ratio}}}]})
+    (axes,) = figure.axes
+    looks = [(line.get_color(), line.get_marker()) for line in axes.lines if line.get_marker() != "None"]
+    assert len(set(looks)) == len(looks) == len(KINDS)
+    figure.draw_without_rendering()
+    box, whole = axes.get_legend().get_window_extent(), figure.bbox
+    assert whole.x0 <= box.x0 < box.x1 <= whole.x1
+    assert whole.y0 <= box.y0 < box.y1 <= whole.y1
 
 
 def test_bad_options(trained, few):

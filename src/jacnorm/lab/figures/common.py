@@ -36,7 +36,7 @@ def lines(axes: Any, x: Sequence[float], curves: dict[str, Any]) -> None:
 
 def styles(names: Iterable[str]) -> list[dict[str, Any]]:
     """A method looks the same in every figure, whichever others are there; the rest get what is left."""
-    own = dict(zip(METHODS, STYLES, strict=True))
+    own = dict(zip(METHODS, STYLES, strict=False))  # which has some left for others
     taken = [own[name.lower()] for name in names if name.lower() in own]
     left = cycle([style for style in STYLES if style not in taken] or STYLES)
     return [own.get(name.lower()) or next(left) for name in names]

@@ -61,7 +61,7 @@ def _times(axes: Any, records: list[Record]) -> None:
     axes.set_xlabel("batch size")
     axes.set_ylabel("time per batch, plain step = 1")
     tidy(axes)
-    legend(axes, {"all": records}, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3)
+    legend(axes, {"all": records}, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
 
 
 def _errors(axes: Any, of: dict[str, list[Record]]) -> None:
