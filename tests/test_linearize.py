@@ -6,6 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.autograd.function import once_differentiable
+from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
 import jacnorm as jn
@@ -211,6 +213,50 @@ def test_a_branch_that_is_not_recorded_counts_even_at_weight_zero(branch):
     J.vjp(torch.randn(3, 4)).square().sum().backward()
     assert scale.grad is not None
     assert scale.grad != 0
+
+
+class _Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, scale):
+        ctx.save_for_backward(x, scale)
+        return x * scale
+
+    @staticmethod
+    def gradients(ctx, g):
+        x, scale = ctx.saved_tensors
+        return g * scale, (g * x).sum(0)
+
+
+class _Once(_Scaled):
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        return _Scaled.gradients(ctx, g)
+
+
+class _Detached(_Scaled):
+    @staticmethod
+    def backward(ctx, g):
+        return _Scaled.gradients(ctx, g.detach())
+
+
+@pytest.mark.parametrize("skip", [False, True])
+@pytest.mark.parametrize("layer", [_Once, _Detached])
+def test_a_backward_that_cannot_be_differentiated_is_found_out(layer, skip):
+    """Of all this PyTorch itself says nothing: J v would be zero, or that of the skip connection alone."""
+    x, scale = torch.randn(5, 4), torch.randn(4, requires_grad=True)
+
+    def model(x):
+        return layer.apply(x, scale) + (x if skip else 0)
+
+    for _ in range(2):  # also when the model is known
+        J = jn.linearize(model, x)
+        with torch.no_grad():
+            assert_close(J.vjp(torch.ones(5, 4)), (scale + skip).expand(5, 4))
+            with pytest.raises(jn.UnsupportedModelError, match="once_differentiable"):
+                J.jvp(x)
+        with pytest.raises(jn.UnsupportedModelError, match=r"under torch\.no_grad"):
+            jn.SpectralPenalty()(J)
 
 
 def test_recomputed_batch_norm_is_refused():

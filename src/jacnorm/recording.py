@@ -26,7 +26,7 @@ from .modules import modules_of, unchanged
 from .precision import without_autocast
 from .request import BatchNorm, Engine, Request
 from .tracing import refuse, tracing, while_tracing
-from .verify import Verdict, check_independent, disagreement, known_plan, verdict
+from .verify import Verdict, check_independent, disagreement, known_plan, refusal, verdict
 
 
 def linearize(
@@ -176,6 +176,8 @@ def _record_and_verify(request: Request, known: Verdict) -> Linearization:
             known.independent = check_independent(graph, section.last)
         if tape is not None:
             reason = disagreement(tape, graph, section.last, section.first, recorder.eps)
+        if (tape is None or reason is not None) and not known.flipped:
+            known.flipped, known.refusal = True, refusal(graph, section.last, section.first, recorder.eps)
     if engine != "autograd":
         known.layerwise, known.reason = reason is None, reason
         known.plan = () if tape is None else tape.plan
@@ -183,6 +185,7 @@ def _record_and_verify(request: Request, known: Verdict) -> Linearization:
         raise UnsupportedModelError(
             f"The layerwise engine cannot take this model: {reason}. Use engine='auto' or engine='autograd'."
         )
+    graph.refusal = known.refusal
     products = graph if reason is not None or tape is None else tape
     return _made(products, section, output, recorder, reason, request)
 

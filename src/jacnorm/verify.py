@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from .engines.autograd import Graph
 from .engines.tape import Plan, Tape
-from .errors import CoupledSamplesError
+from .errors import CoupledSamplesError, UnsupportedModelError
 from .precision import at_least_single
 from .tracing import while_tracing
 
@@ -25,6 +26,8 @@ class Verdict:
     layerwise: bool = False  # every call has a rule, and the products are autograd's
     reason: str | None = None  # why not, where that is known
     plan: Plan = ()  # the calls that were checked
+    flipped: bool = False  # autograd's graph was asked for J v ...
+    refusal: str | None = None  # ... and this is why it cannot give that
 
 
 _verdicts: weakref.WeakKeyDictionary[Any, dict[Any, Verdict]] = weakref.WeakKeyDictionary()
@@ -93,11 +96,46 @@ def disagreement(tape: Tape, graph: Graph, output: Tensor, x: Tensor, eps: float
         return "a rule gave a wrong shape (please report this model)"
     ours, theirs, forward = (t.to(at_least_single(t.dtype)) for t in (ours, theirs, forward))
     size = theirs.norm().clamp_min(torch.finfo(theirs.dtype).tiny)
-    difference = max((ours - theirs).norm(), ((forward * u).sum() - (theirs * v).sum()).abs())
-    distance = float(difference / size)
-    if distance <= min(4 * eps**0.5, 0.1):  # bfloat16 is off by a few percent in a deep network
+    distance = max(float((ours - theirs).norm() / size), _asymmetry(forward, u, theirs, v))
+    if distance <= _tolerance(eps):
         return None
     return f"its products differ from autograd's by {distance:.1e} (please report this model)"
+
+
+def refusal(graph: Graph, output: Tensor, x: Tensor, eps: float) -> str | None:
+    """Why autograd's graph gives neither J v nor the gradient of Jᵀu, or None.
+
+    PyTorch leaves out without a word what a backward pass did where autograd does not look. Then J v is
+    not the transpose of Jᵀu.
+    """
+    u, v = _probe(output), _probe(x)
+    with torch.no_grad():
+        try:
+            pulled, pushed = graph.vjp(u), graph.jvp(v)
+        except UnsupportedModelError as error:
+            return str(error)
+    if pulled is None:
+        return None
+    distance = _asymmetry(pushed, u, pulled, v)
+    if distance <= _tolerance(eps) or math.isnan(distance):  # NaN is others' business
+        return None
+    return (
+        "The backward pass of a layer cannot be differentiated: it is marked @once_differentiable, or it "
+        "leaves autograd (detach, no_grad, NumPy, a kernel of its own). J v, and the gradient of Jᵀu, would "
+        "be wrong. Write its backward with operations that PyTorch can differentiate, or replace the layer. "
+        "Jᵀu itself can be had, under torch.no_grad()."
+    )
+
+
+def _asymmetry(pushed: Tensor, u: Tensor, pulled: Tensor, v: Tensor) -> float:
+    """How far ⟨J v, u⟩ and ⟨v, Jᵀu⟩, which are the same, are apart for random u and v."""
+    pushed, pulled = (t.to(at_least_single(t.dtype)) for t in (pushed, pulled))
+    size = max(pushed.norm(), pulled.norm(), torch.finfo(pulled.dtype).tiny)
+    return float(((pushed * u).sum() - (pulled * v).sum()).abs() / size)
+
+
+def _tolerance(eps: float) -> float:
+    return min(4 * eps**0.5, 0.1)  # bfloat16 is off by a few percent in a deep network
 
 
 def _groups(count: int, device: torch.device) -> Iterator[Tensor]:

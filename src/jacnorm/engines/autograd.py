@@ -18,17 +18,25 @@ class Graph:
 
     def __init__(self, x: Tensor, output: Tensor, gate: Gate):
         self._x, self._output, self._gate = x, output, gate
+        self.refusal: str | None = None  # why there is nothing but the value of Jᵀu
         self._flipped: tuple[Tensor, Tensor | None] | None = None
 
     def vjp(self, u: Tensor) -> Tensor | None:
+        if torch.is_grad_enabled():
+            self._refuse()
         return self._pull(u, create_graph=torch.is_grad_enabled())
 
     def jvp(self, v: Tensor) -> Tensor:
+        self._refuse()
         u, pulled = self._flip()
         if pulled is None or not pulled.requires_grad:
             return torch.zeros_like(self._output)
         (result,) = _gradient(pulled, u, v, create_graph=torch.is_grad_enabled())
         return torch.zeros_like(self._output) if result is None else result
+
+    def _refuse(self) -> None:
+        if self.refusal is not None:
+            raise UnsupportedModelError(self.refusal)
 
     def _flip(self) -> tuple[Tensor, Tensor | None]:
         if self._flipped is None:
