@@ -29,6 +29,12 @@ def publish(results: Path, config: RunConfig, accuracy: float, loss: float = 1.0
     return store.result_file(config)
 
 
+def diverge(results: Path, config: RunConfig) -> None:
+    """The result file of a run that diverged in its first epoch."""
+    rest = {"test": None, "diverged": "too far", "environment": ENVIRONMENT, "history": []}
+    Store(results, results / "no-runs").publish(config, {"id": config.id, "config": asdict(config), **rest})
+
+
 def screen(experiment: Experiment, results: Path, losses) -> None:
     """Stage one; `losses` gives the validation loss of a config."""
     for config in experiment.screening_runs():

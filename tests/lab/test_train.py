@@ -13,7 +13,7 @@ from jacnorm.lab.errors import UsageError
 from jacnorm.lab.progress import Progress
 from jacnorm.lab.run_files import load_run, read_config
 from jacnorm.lab.score import score
-from jacnorm.lab.train import TrainingError, scheduled, train
+from jacnorm.lab.train import DivergedError, scheduled, train
 
 
 @pytest.fixture(scope="module")
@@ -145,9 +145,17 @@ def test_divergence_says_where_and_keeps_the_checkpoint(digits, tmp_path):
     broken = Split(digits.train.images.clone(), digits.train.labels)
     data = DataSet("digits", broken, digits.test, digits.mean, digits.std, digits.classes)
     progress = Progress(quiet=True, listeners=(lambda m: broken.images.fill_(1e38),))
-    with pytest.raises(TrainingError, match=r"Epoch 2, step 1: .* The checkpoint of epoch 1 is kept"):
+    with pytest.raises(DivergedError, match=r"Epoch 2, step 1: .* The checkpoint of epoch 1 is kept"):
         train(RunConfig(epochs=3), data, tmp_path, progress=progress)
     assert (tmp_path / "checkpoint.safetensors").exists()
+
+
+@pytest.mark.parametrize("scale", [1e38, 1e37])  # the output overflows; the sum of the losses alone does
+def test_divergence_in_the_last_step_is_found_by_validation(scale, digits, tmp_path):
+    far = Split(torch.full_like(digits.test.images, scale), digits.test.labels)
+    data = DataSet("digits", digits.train, far, digits.mean, digits.std, digits.classes)
+    with pytest.raises(DivergedError, match=r"Epoch 1, validation: .* There is no checkpoint yet"):
+        train(RunConfig(epochs=3), data, tmp_path)
 
 
 def test_held_out_protocol_keeps_the_test_split_for_the_end(digits, tmp_path):

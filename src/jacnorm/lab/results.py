@@ -47,9 +47,13 @@ def read_result(path: Path, needs: tuple[str, ...] = ("id", "config")) -> dict[s
 
 
 def validation_loss(result: dict[str, Any]) -> float:
-    """At the end: what the paper chooses settings by. One that is not a number is the worst there is."""
-    loss = float(result["history"]["validation_loss"][-1])
-    return math.inf if math.isnan(loss) else loss
+    """At the end: what the paper chooses settings by. A run that diverged is as bad as can be."""
+    return math.inf if has_diverged(result) else float(result["history"]["validation_loss"][-1])
+
+
+def has_diverged(result: dict[str, Any]) -> bool:
+    """Such a run has no numbers of the test split; `diverged` says what happened."""
+    return result["test"] is None
 
 
 def write_record(path: Path, content: dict[str, Any]) -> None:

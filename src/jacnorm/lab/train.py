@@ -26,8 +26,12 @@ from .share import Share
 HELD_OUT = 1 / 6  # of the train split, under the protocol "held-out"
 
 
-class TrainingError(JacnormError):
+class DivergedError(JacnormError):
     """Training cannot go on; the message says where it stopped and what to try."""
+
+    def __init__(self, message: str, run: Run):
+        super().__init__(message)
+        self.run = run
 
 
 def train(
@@ -53,22 +57,26 @@ def train(
         with progress.training(config, len(run.history), len(run_data.train)):
             for epoch in range(len(run.history), config.epochs):
                 metrics = train_epoch(run, run_data.train, epoch, progress)
-                metrics |= prefixed("validation", score(run.model, run_data.test))
+                metrics |= prefixed("validation", validate(run, run_data.test))
                 run.history.append(metrics)
                 if share.first:
                     files.save_epoch(run)
                 progress.epoch_done(metrics)
-    result = {
-        "id": config.id,
-        "config": asdict(config),
-        "test": score(run.model, data.test.to(device)),
+    result = result_of(run, score(run.model, data.test.to(device)), device)
+    if share.first:
+        files.finish(run, result)
+    return result
+
+
+def result_of(run: Run, test: dict[str, float] | None, device: torch.device | str) -> dict[str, Any]:
+    return {
+        "id": run.config.id,
+        "config": asdict(run.config),
+        "test": test,
         "history": run.history,
         **marked(run),
         "environment": environment(device),
     }
-    if share.first:
-        files.finish(run, result)
-    return result
 
 
 def train_epoch(run: Run, split: Split, epoch: int, progress: Progress) -> dict[str, Any]:
@@ -87,9 +95,9 @@ def train_epoch(run: Run, split: Split, epoch: int, progress: Progress) -> dict[
         try:
             loss, penalty, correct = train_step(run, images, labels, index)
         except NonFiniteError as error:
-            raise _diverged("The network's output has NaN or inf.", run, epoch, step) from error
+            raise _diverged(run, f"step {step + 1}", "The network's output has NaN or inf.") from error
         if not math.isfinite(total := float(loss + penalty)):
-            raise _diverged(f"The loss is {total}.", run, epoch, step)
+            raise _diverged(run, f"step {step + 1}", f"The loss is {total}.")
         totals += share.weight(labels) * len(labels) * torch.stack([loss, penalty, correct])
         seen.append(share.of(index))
         progress.step_done(len(labels), totals)
@@ -128,6 +136,17 @@ def train_step(run: Run, images: Tensor, labels: Tensor, index: Tensor) -> tuple
     return loss.detach(), penalty.detach(), correct
 
 
+def validate(run: Run, split: Split) -> dict[str, float]:
+    """The last step of an epoch may be the one that went too far."""
+    try:
+        scores = score(run.model, split)
+    except NonFiniteError as error:
+        raise _diverged(run, "validation", "The network's output has NaN or inf.") from error
+    if not math.isfinite(scores["loss"]):
+        raise _diverged(run, "validation", f"The loss is {scores['loss']}.")
+    return scores
+
+
 def scheduled(config: RunConfig, epoch: int) -> float:
     if config.schedule == "constant":
         return config.learning_rate
@@ -143,9 +162,10 @@ def _mix(seed: int, epoch: int) -> int:
     return (seed * 1_000_003 + epoch) % 2**63
 
 
-def _diverged(what: str, run: Run, epoch: int, step: int) -> TrainingError:
-    kept = f"The checkpoint of epoch {epoch} is kept." if epoch else "There is no checkpoint yet."
+def _diverged(run: Run, where: str, what: str) -> DivergedError:
+    epochs = len(run.history)
+    kept = f"The checkpoint of epoch {epochs} is kept." if epochs else "There is no checkpoint yet."
     advice = "Try a smaller learning rate"
     if run.penalty is not None:
         advice += f" or weight (they are {run.config.learning_rate} and {run.config.weight})"
-    return TrainingError(f"Epoch {epoch + 1}, step {step + 1}: {what} {advice}. {kept}")
+    return DivergedError(f"Epoch {epochs + 1}, {where}: {what} {advice}. {kept}", run)

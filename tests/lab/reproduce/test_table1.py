@@ -4,9 +4,11 @@ import json
 from dataclasses import replace
 
 import pytest
-from made_results import full, publish, screen
+from made_results import diverge, full, publish, screen
 
 from jacnorm.lab.cli import main
+from jacnorm.lab.report.content import collect
+from jacnorm.lab.reproduce.catalog import Item
 from jacnorm.lab.reproduce.choice import choose
 from jacnorm.lab.reproduce.table1 import read_table1, table1
 from jacnorm.lab.sweep.experiment import read_experiment
@@ -247,12 +249,36 @@ def test_a_grid_under_way_is_chosen_from_where_most_seeds_are(experiment, result
     assert "settings of l2, so their choices are provisional" in table1(grid, results).notes[-1]
 
 
-def test_a_diverged_setting_is_never_chosen(experiment, results):
+def test_a_setting_that_diverged_is_compared_and_never_chosen(experiment, results):
     for config in experiment.screening_runs():
-        if config.label == "l2":
-            publish(results / experiment.name, config, 10.0, float("nan") if config.weight == 0.001 else 0.4)
+        if config.label == "l2" and config.weight == 0.001:
+            diverge(results / experiment.name, config)
+        elif config.label == "l2":
+            publish(results / experiment.name, config, 10.0, 0.4)
     (choice,) = choose(experiment, read_table1(experiment, results)[0].results)
-    assert choice.setting.weight == 0.01
+    assert (choice.setting.weight, choice.compared, choice.settings) == (0.01, 3, 3)
+
+
+@pytest.mark.parametrize("screening", [None, 10])
+def test_a_method_that_always_diverged_is_not_missing(screening, experiment, results):
+    experiment = replace(experiment, screening_epochs=screening)
+    first = experiment.screening_runs() if screening else experiment.runs
+    for config in first:
+        diverge(results / experiment.name, config)
+    section = table1(experiment, results)
+    assert section.notes[-1].startswith(f"Diverged, so without an accuracy: {len(first)} runs (")
+    assert (section.tables, section.verdicts, section.under_way) == ((), (), "")
+    file = results.parent / "experiments" / f"{experiment.name}.toml"
+    assert collect([Item(file, experiment)], results).time == "0 seconds"
+
+
+def test_a_seed_that_diverged_is_neither_counted_nor_missing(experiment, complete):
+    (lost,) = (run for run in experiment.runs if run.label == "l2" and run.seed == 1 and is_chosen(run))
+    diverge(complete / experiment.name, lost)
+    section = table1(experiment, complete)
+    assert section.notes[-1] == "Diverged, so without an accuracy: 1 run (1 of l2)."
+    assert section.tables[0].rows[1][:2] == ("l2", "2 of 3")
+    assert section.under_way == ""
 
 
 def test_failed_runs_are_tried_again_when_asked(experiment, complete, tmp_path, monkeypatch, capsys):

@@ -23,6 +23,14 @@ def experiment(runs):
     return f'title = "Small"\nbase = {base}\ngrid = {{seed = {[run.seed for run in runs]}}}'
 
 
+def damaged_run(store):
+    """One that fails whenever it is tried."""
+    run = RunConfig(seed=9, epochs=2)
+    store.run_folder(run).mkdir(parents=True)
+    (store.run_folder(run) / "checkpoint.safetensors").write_bytes(b"nonsense")
+    return run
+
+
 def store_in(folder):
     return Store(folder / "results" / "small", folder / "runs")
 

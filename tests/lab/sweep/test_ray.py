@@ -11,10 +11,19 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 from ray.exceptions import AuthenticationError, OutOfMemoryError, TaskCancelledError
-from small_sweep import command, experiment, found, is_under_way, log_of, runs_of, store_in, wait_for_progress
+from small_sweep import (
+    command,
+    damaged_run,
+    experiment,
+    found,
+    is_under_way,
+    log_of,
+    runs_of,
+    store_in,
+    wait_for_progress,
+)
 
 from jacnorm.lab.cli import main
-from jacnorm.lab.config import RunConfig
 from jacnorm.lab.sweep import ray as ray_module
 from jacnorm.lab.sweep.ray import ClusterError, RayEngine, RayWorker
 from jacnorm.lab.sweep.status import status
@@ -68,7 +77,7 @@ def process_of(store, run):
 
 def test_a_killed_process_is_counted_and_a_hopeless_run_given_up(tmp_path, cluster, undisturbed):
     store, killed = store_in(tmp_path), []
-    good, bad = RUNS[0], RunConfig(learning_rate=1e6, epochs=2)
+    good, bad = RUNS[0], damaged_run(store)
     for _ in range(MAX_ATTEMPTS - 1):
         store.add_failure(bad, "before")
 
@@ -86,7 +95,7 @@ def test_a_killed_process_is_counted_and_a_hopeless_run_given_up(tmp_path, clust
     assert len(processes_of(store, bad)) == 1
     ((config, reason),) = status(store, (good, bad)).failed
     assert config == bad
-    assert "smaller learning rate" in reason
+    assert "not a readable safetensors file" in reason
 
 
 def test_a_machine_that_is_lost_costs_an_epoch_and_no_attempt(tmp_path, cluster, undisturbed):

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from made_results import publish
+from made_results import diverge, publish
 
 from jacnorm.lab.config import RunConfig
 from jacnorm.lab.results import CutShortError, NewerVersionError, read_result, write_record
@@ -68,9 +68,11 @@ def test_what_a_killed_process_left_half_written_is_tidied_up(store):
     assert all(file.exists() for file in [*theirs, store.result_file(CONFIG)])
 
 
-def test_a_loss_that_is_no_number_is_the_worst(store):
-    publish(store.results, CONFIG, 10.0, loss=float("nan"))
+def test_a_run_that_diverged_has_the_worst_loss(store):
+    diverge(store.results, CONFIG)
+    assert store.is_done(CONFIG)
     assert store.validation_loss(CONFIG) == float("inf")
+    assert store.divergence(CONFIG) == "too far"
 
 
 def test_records_are_for_people_to_review(tmp_path):

@@ -1,15 +1,27 @@
 """Real processes, really killed: nothing is lost, nothing is done twice."""
 
+import json
 import random
 import re
 import signal
 import time
+from pathlib import Path
 
 import pytest
-from small_sweep import EPOCHS, command, found, is_under_way, log_of, runs_of, store_in, wait_for_progress
+from small_sweep import (
+    EPOCHS,
+    command,
+    damaged_run,
+    found,
+    is_under_way,
+    log_of,
+    runs_of,
+    store_in,
+    wait_for_progress,
+)
 
 from jacnorm.lab.cli import main
-from jacnorm.lab.config import RunConfig
+from jacnorm.lab.sweep.experiment import read_experiment
 from jacnorm.lab.sweep.live import LiveView
 from jacnorm.lab.sweep.local import LocalEngine
 from jacnorm.lab.sweep.status import status
@@ -28,7 +40,7 @@ class Remembers(LocalEngine):
 
 def test_a_killed_worker_costs_an_epoch_and_a_hopeless_run_is_given_up(tmp_path, undisturbed):
     store, killed = store_in(tmp_path), []
-    good, bad = RUNS[0], RunConfig(learning_rate=1e6, epochs=2)
+    good, bad = RUNS[0], damaged_run(store)
     for _ in range(MAX_ATTEMPTS - 1):
         store.add_failure(bad, "before")
     engine = Remembers(store, workers=2)
@@ -52,8 +64,29 @@ def test_a_killed_worker_costs_an_epoch_and_a_hopeless_run_is_given_up(tmp_path,
     assert seen.done == (good,)
     ((config, reason),) = seen.failed
     assert config == bad
-    assert "smaller learning rate" in reason
+    assert "not a readable safetensors file" in reason
     assert [worker.config for worker in engine.started].count(bad) == 1
+
+
+def test_a_run_that_diverges_is_a_result(tmp_path, monkeypatch, capsys):
+    """The same settings would do so again: it is not tried twice, and the choice does without it."""
+    monkeypatch.chdir(tmp_path)
+    Path("small.toml").write_text(
+        'base = {method = "none", batch_size = 256, epochs = 2}\nscreening = {epochs = 1}\n'
+        "grid = {learning_rate = [0.01, 1e6], seed = [0, 1]}"
+    )
+    assert main(["sweep", "small.toml"]) == 0
+    told = capsys.readouterr()
+    good, bad = read_experiment(Path("small.toml")).screening_runs()
+    store = store_in(tmp_path)
+    assert store.failures(bad) == []
+    assert f"({bad.id})  diverged: Epoch 1, step" in told.err
+    assert "4 of 4 runs done, 0 running, 0 waiting, 0 failed, 1 of those done diverged" in told.out
+    assert re.search(rf"^  diverged none s0, .*\({bad.id}\)  Epoch 1, step", told.out, re.MULTILINE)
+    assert "Diverged, so without an accuracy: 1 run (1 of none)." in told.out
+    assert "missing" not in told.out
+    assert store.validation_loss(good) < store.validation_loss(bad) == float("inf")
+    json.loads(store.result_file(bad).read_text(), parse_constant=pytest.fail)  # no NaN: others read it too
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def collect(items: Sequence[Item], results: Path) -> Content:
         deviations=tuple(deviations([item for item, _ in present if item.is_papers or item.is_quick])),
         environments=_environments([r for _, section in present for r in section.results]),
         runs=len(trained),
-        time=_duration(sum(sum(result["history"]["seconds"]) for result in trained)),
+        time=_duration(sum(sum(result["history"].get("seconds", ())) for result in trained)),
         outcomes=outcomes(theirs),
         own_questions=own_questions(theirs),
         rerun=commands([item for item, _ in present], results),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from ..config import RunConfig
-from ..results import validation_loss
+from ..results import has_diverged, validation_loss
 from ..sweep.experiment import Experiment, setting
 from .stored import Result
 
@@ -18,13 +19,14 @@ class Choice:
     setting: RunConfig  # with the first seed
     loss: float  # what it was chosen by
     runs: dict[int, Result]  # seed -> result
+    diverged: tuple[int, ...]  # seeds
     seeds: int  # asked for
     compared: int  # settings that the choice was made among ...
     settings: int  # ... of so many
 
 
 def choose(experiment: Experiment, results: dict[str, Result]) -> tuple[Choice, ...]:
-    """A choice for every method that has a run to choose by."""
+    """A choice for every method that has a run to choose by, one that did not diverge."""
     found = (_choice(experiment, label, results) for label in labels(experiment))
     return tuple(choice for choice in found if choice is not None)
 
@@ -46,13 +48,23 @@ def _choice(experiment: Experiment, label: str, results: dict[str, Result]) -> C
     losses = {key: _losses(experiment, runs, results) for key, runs in settings.items()}
     most = max(len(found) for found in losses.values())
     compared = {key: sum(found) / most for key, found in losses.items() if most and len(found) == most}
-    if not compared:
+    best = min(compared, key=lambda key: compared[key], default=None)
+    if best is None or math.isinf(compared[best]):
         return None
-    best = min(compared, key=lambda key: compared[key])
-    full = {run.seed: results[run.id] for run in settings[best] if run.id in results}
+    ended = {run.seed: results[run.id] for run in settings[best] if run.id in results}
+    full = {seed: result for seed, result in ended.items() if not has_diverged(result)}
     asked = len(settings[best]) if experiment.screening_epochs is None else 1
     seen = len(compared) if most == asked else 0
-    return Choice(label, settings[best][0], compared[best], full, len(settings[best]), seen, len(settings))
+    return Choice(
+        label=label,
+        setting=settings[best][0],
+        loss=compared[best],
+        runs=full,
+        diverged=tuple(seed for seed in ended if seed not in full),
+        seeds=len(settings[best]),
+        compared=seen,
+        settings=len(settings),
+    )
 
 
 def _losses(experiment: Experiment, runs: list[RunConfig], results: dict[str, Result]) -> list[float]:

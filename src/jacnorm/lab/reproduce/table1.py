@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..config import RunConfig
-from ..results import validation_loss
 from ..sweep.experiment import Experiment
 from ..sweep.store import RESULT_PARTS
 from .choice import Choice, all_ids, choose, labels
 from .claims import POINTS, Verdict, judge, read_claims
+from .missing import diverged, missing, under_way
 from .numbers import NOTHING, count, mean_sd, signed
 from .ordering import order_verdict
 from .section import Points, Section, Table
@@ -39,7 +38,7 @@ def table1(experiment: Experiment, results: Path) -> Section:
     return Section(
         name=experiment.name,
         title=experiment.title,
-        notes=(*how_chosen(experiment), *missing(experiment, stored, choices)),
+        notes=(*how_chosen(experiment), *diverged(experiment, stored), *missing(experiment, stored, choices)),
         tables=_tables(experiment, choices),
         verdicts=_verdicts(experiment, accuracy) if choices else (),
         warnings=stored.warnings,
@@ -74,44 +73,6 @@ def stamped(experiment: Experiment, tables: Iterable[Table]) -> tuple[Table, ...
     stages = "the whole grid" if experiment.screening_epochs is None else "two-stage screening"
     words = f"(Protocol “{protocol}”, {stages}.)"
     return tuple(replace(table, caption=f"{table.caption} {words}") for table in tables)
-
-
-def missing(experiment: Experiment, stored: Stored, choices: Sequence[Choice]) -> tuple[str, ...]:
-    """What is not there yet; empty when all is."""
-    if not stored.results:
-        return ("No results yet.",)
-    lacking = []
-    if experiment.screening_epochs is not None:
-        first = experiment.screening_runs()
-        done = sum(run.id in stored.results for run in first)
-        if done < len(first):
-            lacking.append(f"{len(first) - done} of {len(first)} screening runs, so choices are provisional")
-    elif provisional := [c.label for c in choices if c.compared < c.settings]:
-        lacking.append(f"settings of {', '.join(provisional)}, so their choices are provisional")
-    chosen = {choice.label: choice for choice in choices}
-    for label in labels(experiment):
-        choice = chosen.get(label)
-        if choice is None:
-            lacking.append(f"all runs of {label}")
-        elif len(choice.runs) < choice.seeds:
-            lacking.append(f"{choice.seeds - len(choice.runs)} of {choice.seeds} seeds of {label}")
-    return (f"Still missing: {'; '.join(lacking)}.",) if lacking else ()
-
-
-def under_way(experiment: Experiment, stored: Stored) -> str:
-    """How far the stage is that the sweep is in; nothing when all is there."""
-    if experiment.screening_epochs is None:
-        return _part(experiment.runs, stored, "runs")
-    first = experiment.screening_runs()
-    losses = {run.id: validation_loss(stored.results[run.id]) for run in first if run.id in stored.results}
-    return _part(first, stored, "screening runs") or _part(
-        experiment.chosen_runs(losses), stored, "runs in full"
-    )
-
-
-def _part(runs: Sequence[RunConfig], stored: Stored, what: str) -> str:
-    done = sum(run.id in stored.results for run in runs)
-    return "" if done == len(runs) else f"{done} of {len(runs)} {what}"
 
 
 def _tables(experiment: Experiment, choices: Sequence[Choice]) -> tuple[Table, ...]:

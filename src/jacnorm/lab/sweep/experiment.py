@@ -23,6 +23,7 @@ text = "…"
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -61,10 +62,13 @@ class Experiment:
         return _unique(replace(run, epochs=self.screening_epochs) for run in self.runs if run.seed == first)
 
     def chosen_runs(self, validation_loss: dict[str, float]) -> tuple[RunConfig, ...]:
-        """Stage two: the settings of each method with the lowest loss in stage one, with every seed."""
+        """Stage two: the settings of each method with the lowest loss in stage one, with every seed.
+
+        Those that diverged have an infinite loss; a method that has no others is not gone on with.
+        """
         best: dict[str, RunConfig] = {}
         for run in self.screening_runs():
-            if run.id not in validation_loss:
+            if math.isinf(validation_loss.get(run.id, math.inf)):
                 continue
             leader = best.get(run.label)
             if leader is None or validation_loss[run.id] < validation_loss[leader.id]:

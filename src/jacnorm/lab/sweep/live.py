@@ -84,6 +84,8 @@ class LiveView:
         if not self._store.is_done(config):
             return f"failed  {name}  {self._store.failures(config)[-1]}", True
         try:
+            if what := self._store.divergence(config):
+                return f"done    {name}  diverged: {what}", True
             return f"done    {name}  validation loss {self._store.validation_loss(config):.4f}", False
         except NewerVersionError as error:
             return f"done    {name}  warning: {error}", True

@@ -22,7 +22,9 @@ def sweep(experiment: Experiment, engine: Engine) -> Status:
     first = _stage(f"{experiment.title}, screening", experiment.screening_runs(), engine)
     losses = {config.id: engine.store.validation_loss(config) for config in first.done}
     second = _stage(f"{experiment.title}, chosen", experiment.chosen_runs(losses), engine)
-    return Status(first.done + second.done, (), first.failed + second.failed, ())
+    return Status(
+        first.done + second.done, (), first.failed + second.failed, (), first.diverged + second.diverged
+    )
 
 
 def known_runs(experiment: Experiment, store: Store) -> tuple[RunConfig, ...]:
@@ -40,7 +42,7 @@ def to_come(experiment: Experiment, store: Store) -> str:
     """What follows the runs that are known now, if anything does."""
     if experiment.screening_epochs is None or _is_over(experiment.screening_runs(), store):
         return ""
-    second = experiment.chosen_runs({run.id: 0.0 for run in experiment.screening_runs()})  # as many as any
+    second = experiment.chosen_runs({run.id: 0.0 for run in experiment.screening_runs()})  # if none diverges
     runs, epochs = count(len(second), "run"), count(experiment.runs[0].epochs, "epoch")
     return f"a second stage follows: the best of each method in full, {runs} of {epochs}"
 

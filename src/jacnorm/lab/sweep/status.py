@@ -18,6 +18,7 @@ class Status:
     running: Epochs
     failed: tuple[tuple[RunConfig, str], ...]  # with the last reason
     waiting: Epochs
+    diverged: tuple[tuple[RunConfig, str], ...] = ()  # of those that are done, with what happened
 
     def __str__(self) -> str:
         others = [c for c, _ in (*self.running, *self.failed, *self.waiting)]
@@ -25,12 +26,14 @@ class Status:
         lines = [
             f"{len(self.done)} of {len(self.done) + len(others)} runs done, {len(self.running)} running, "
             f"{len(self.waiting)} waiting, {len(self.failed)} failed"
+            + (f", {len(self.diverged)} of those done diverged" if self.diverged else "")
         ]
         lines += [f"  running  {called[c.id]}  epoch {epoch}/{c.epochs}" for c, epoch in self.running]
         lines += [
             f"  waiting  {called[c.id]}  epoch {epoch}/{c.epochs}" for c, epoch in self.waiting if epoch
         ]
         lines += [f"  failed   {called[c.id]}  {reason}" for c, reason in self.failed]
+        lines += [f"  diverged {called[c.id]}  {reason}" for c, reason in self.diverged]
         return "\n".join(lines)
 
 
@@ -45,4 +48,5 @@ def status(store: Store, configs: Sequence[RunConfig]) -> Status:
             failed.append((config, store.failures(config)[-1]))
         else:
             waiting.append((config, store.epoch(config)))
-    return Status(tuple(done), tuple(running), tuple(failed), tuple(waiting))
+    diverged = [(config, what) for config in done if (what := store.divergence(config))]
+    return Status(tuple(done), tuple(running), tuple(failed), tuple(waiting), tuple(diverged))

@@ -80,7 +80,8 @@ class Store:
     def publish(self, config: RunConfig, result: dict[str, Any]) -> None:
         """One small file that a person can read: a line a metric, one number an epoch."""
         history = result["history"]
-        columns = {name: [short(epoch[name]) for epoch in history] for name in history[0]}
+        names = history[0] if history else ()  # none of a run that diverged at once
+        columns = {name: [short(epoch[name]) for epoch in history] for name in names}
         lines = [f"  {json.dumps(name)}: {json.dumps(values)}" for name, values in columns.items()]
         rest = {"version": VERSION} | {name: value for name, value in result.items() if name != "history"}
         head = json.dumps(rest, indent=1, ensure_ascii=False)[:-2]
@@ -89,6 +90,13 @@ class Store:
 
     def validation_loss(self, config: RunConfig) -> float:
         return validation_loss(self.result(config))
+
+    def divergence(self, config: RunConfig) -> str | None:
+        """What happened to a run that is done and has diverged."""
+        try:
+            return self.result(config).get("diverged")
+        except NewerVersionError:  # not ours to read
+            return None
 
     def forget_failures(self, config: RunConfig) -> None:
         (self.run_folder(config) / "failures.json").unlink(missing_ok=True)

@@ -19,9 +19,9 @@ import torch
 from ...errors import JacnormError
 from ..allocator import keep_memory
 from ..config import RunConfig, make_config
-from ..data import load
+from ..data import DataSet, load
 from ..progress import Progress
-from ..train import train
+from ..train import DivergedError, result_of, train
 from .engine import Ending
 from .store import Store
 
@@ -55,10 +55,17 @@ def carry_out(task: dict[str, Any]) -> int:
             return 0
         data = load(config.data, task["data_root"])
         store.tidy(config)
-        folder, progress = store.run_folder(config), Progress(stream=sys.stderr)
-        result = train(config, data, folder, device=task["device"], resume=True, progress=progress)
-        store.publish(config, result)
+        store.publish(config, _result(config, data, store.run_folder(config), task["device"]))
     return 0
+
+
+def _result(config: RunConfig, data: DataSet, folder: Path, device: str) -> dict[str, Any]:
+    """A run that diverges has one too: it would do so again, and its settings have been looked at."""
+    try:
+        return train(config, data, folder, device=device, resume=True, progress=Progress(stream=sys.stderr))
+    except DivergedError as error:
+        print(f"diverged: {error}", file=sys.stderr)
+        return {**result_of(error.run, None, device), "diverged": str(error)}
 
 
 def attempt(task: dict[str, Any]) -> int:
