@@ -10,7 +10,9 @@ from torch import Tensor, nn
 
 import jacnorm as jn
 from jacnorm.engines.rules import maxpool, one_channel
+from jacnorm.tracing import CAN_TRACE
 
+pytestmark = pytest.mark.skipif(not CAN_TRACE, reason="an older torch: refused, see recording.linearized")
 SAMPLES = 12
 
 
@@ -282,6 +284,12 @@ def test_scripted_models_go_by_autograd(script):
     torch.testing.assert_close(J.dense(), expected.dense())
     found = [torch.autograd.grad(jn.FrobeniusPenalty()(L), model[1].weight)[0] for L in (J, expected)]
     torch.testing.assert_close(*found)
+
+
+def test_older_versions_are_told(monkeypatch):
+    monkeypatch.setattr("jacnorm.recording.CAN_TRACE", False)
+    with pytest.raises(RuntimeError, match=r"linearize needs torch 2\.13 or later; this is 2\."):
+        torch.compile(lambda x: jn.linearize(nn.Linear(2, 2), x).output, backend="eager")(torch.randn(3, 2))
 
 
 def test_tracing_leaves_no_trace_of_its_own_runs():

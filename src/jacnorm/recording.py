@@ -25,7 +25,7 @@ from .linearization import Linearization
 from .modules import modules_of, unchanged
 from .precision import without_autocast
 from .request import BatchNorm, Engine, Request
-from .tracing import refuse, tracing, while_tracing
+from .tracing import CAN_TRACE, refuse, tracing, while_tracing
 from .verify import Verdict, check_independent, disagreement, known_plan, refusal, verdict
 
 
@@ -96,6 +96,8 @@ def run_plainly(request: Request) -> Tensor:
 
 def linearized(request: Request) -> Linearization:
     if tracing():
+        if not CAN_TRACE:
+            refuse(f"Inside torch.compile, linearize needs torch 2.13 or later; this is {torch.__version__}.")
         with torch._dynamo.error_on_graph_break(True):  # a record cannot be taken in pieces
             return _trace(request)
     if isinstance(request.model, DistributedDataParallel):

@@ -15,6 +15,9 @@ from .errors import UnsupportedModelError
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+# Dynamo of torch 2.9 cannot pass modules to `while_tracing`; 2.13 is the oldest that was found to.
+CAN_TRACE = torch.__version__ >= (2, 13)
+
 # Whether dynamo is tracing this very line: then no value can be looked at.
 tracing = torch.compiler.is_dynamo_compiling
 
