@@ -12,7 +12,11 @@ def main() -> int:
     try:
         from .lab.cli import main as run
     except ModuleNotFoundError as error:
-        print(f"jacnorm: the command line needs {error.name}: pip install 'jacnorm[lab]'", file=sys.stderr)
+        if error.name == "fcntl":  # locks on files
+            needs = "Linux, macOS or WSL; the library does not"
+        else:
+            needs = f"{error.name}: pip install 'jacnorm[lab]'"
+        print(f"jacnorm: the command line needs {needs}", file=sys.stderr)
         return 2
     return run()
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.torch_version import TorchVersion
 
 from .errors import UnsupportedModelError
 
@@ -16,7 +17,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 # Dynamo of torch 2.9 cannot pass modules to `while_tracing`; 2.13 is the oldest that was found to.
-CAN_TRACE = torch.__version__ >= (2, 13)
+CAN_TRACE = torch.__version__ >= TorchVersion("2.13")
 
 # Whether dynamo is tracing this very line: then no value can be looked at.
 tracing = torch.compiler.is_dynamo_compiling

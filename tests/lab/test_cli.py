@@ -16,6 +16,7 @@ import torch
 from jacnorm.lab.checkpoint import load as load_tensors
 from jacnorm.lab.cli import main
 from jacnorm.lab.nets import MLP
+from jacnorm.lab.run_files import locked
 
 HERE = Path(__file__).parent
 PATHS = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
@@ -175,6 +176,20 @@ def test_a_pickle_is_not_executed(tmp_path, capsys):
     assert main(["measure", "--net", "mlp", "--weights", str(tmp_path / "evil.pt"), "--data", "digits"]) == 2
     assert "not a plain state_dict" in capsys.readouterr().err
     assert not (tmp_path / "executed").exists()
+
+
+def test_a_run_is_trained_by_one_process(tmp_path, capsys):
+    with locked(tmp_path / "run"):
+        assert main(["train", "--out", str(tmp_path / "run"), "--epochs", "1"]) == 2
+        assert "run is being trained by another process: name another with --out" in capsys.readouterr().err
+    assert main(["train", "--out", str(tmp_path / "run"), "--epochs", "1", "--quiet"]) == 0
+
+
+def test_without_locks_on_files():
+    """As on Windows."""
+    code = "import sys; sys.modules['fcntl'] = None; from jacnorm.__main__ import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stderr == "jacnorm: the command line needs Linux, macOS or WSL; the library does not\n"
 
 
 @pytest.mark.parametrize(

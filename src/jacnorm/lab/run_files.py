@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -37,10 +39,7 @@ class RunFiles:
                 )
             self._check_settings(run.config)
         self.load(run)
-        try:
-            checkpoint.write_json(self.folder / "config.json", asdict(run.config))
-        except OSError as error:
-            raise UsageError(f"{self.folder}: cannot be written to ({error.strerror})") from error
+        checkpoint.write_json(self.folder / "config.json", asdict(run.config))
         self._write_metrics(run)
 
     def save_epoch(self, run: Run) -> None:
@@ -133,6 +132,23 @@ def marked_with(folder: Path) -> str | None:
     """The fingerprint that a run's checkpoint has, if it has one."""
     file = folder / "checkpoint.safetensors"
     return checkpoint.load_rest(file).get("fingerprint") if file.exists() else None
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[bool]:
+    """Whether this run is ours to train. The system lets go of a lock when its process dies, however."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        opened = (folder / "lock").open("w")
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot be written to ({error.strerror})") from error
+    with opened as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
 
 
 def finished_epochs(folder: Path) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -13,9 +14,11 @@ import torch
 
 from ..config import RunConfig, choices, field_names, make_config, read_toml
 from ..data import load
+from ..errors import UsageError
 from ..progress import Progress
-from ..run_files import finished_epochs, read_config
+from ..run_files import finished_epochs, locked, read_config
 from ..share import Share, processes
+from ..sweep.check import check_nets
 from ..train import train
 from .common import add_command, add_machine_options, need, use_machine
 
@@ -104,8 +107,13 @@ def _train(
     progress = Progress(quiet=args.quiet or not share.first, listeners=listeners)
     with share.first_goes_ahead():  # it may have to download
         data = load(config.data, args.data_root)
+    check_nets([config], data)  # a mistake must leave no folder behind
     try:
-        return train(config, data, folder, device=device, resume=args.resume, progress=progress, share=share)
+        with locked(folder) if share.first else nullcontext(True) as mine:
+            if not mine:
+                raise UsageError(f"{folder} is being trained by another process: name another with --out")
+            options = {"device": device, "resume": args.resume, "progress": progress, "share": share}
+            return train(config, data, folder, **options)
     except KeyboardInterrupt:
         epochs = finished_epochs(folder)
         print(f"\n{epochs} finished epochs are kept; go on with: jacnorm train --out {folder} --resume")

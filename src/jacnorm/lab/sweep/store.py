@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import IO, Any
 from ..checkpoint import write_atomically, write_json
 from ..config import RunConfig
 from ..results import VERSION, CutShortError, NewerVersionError, read_result, short, validation_loss
-from ..run_files import finished_epochs, marked_with
+from ..run_files import finished_epochs, locked, marked_with
 
 RESULT_PARTS = ("id", "config", "test", "history")
 MAX_ATTEMPTS = 3  # a run that fails is tried twice more
@@ -140,15 +140,6 @@ class Store:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield file
 
-    @contextmanager
-    def lock(self, config: RunConfig) -> Iterator[bool]:
-        """Whether this run is ours to train. The system lets go of a lock when its process dies, however."""
-        folder = self.run_folder(config)
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / "lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-                return
-            yield True
+    def lock(self, config: RunConfig) -> AbstractContextManager[bool]:
+        """Whether this run is ours to train."""
+        return locked(self.run_folder(config))
