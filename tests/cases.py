@@ -216,6 +216,8 @@ LAYERS = [
     Case("conv_transpose3d", _conv(nn.ConvTranspose3d, 1, 1, 2, 2), (1, 2, 2, 2)),
     Case("max_pool1d", _conv(nn.MaxPool1d, 3, 2, 1), (2, 8)),
     Case("max_pool2d overlapping", _conv(nn.MaxPool2d, 3, 1, 1), (2, 5, 5)),
+    Case("max_pool2d padded", _conv(nn.MaxPool2d, 2, 2, 1), (2, 6, 5)),
+    Case("max_pool2d ceil", _conv(nn.MaxPool2d, 3, ceil_mode=True), (2, 7, 5)),
     Case("max_pool2d dilated, ceil", _conv(nn.MaxPool2d, 2, 2, 1, 2, ceil_mode=True), (2, 7, 6)),
     Case("max_pool3d", _conv(nn.MaxPool3d, 2), (1, 4, 4, 4)),
     Case("avg_pool1d", _conv(nn.AvgPool1d, 3, 2, 1, count_include_pad=False), (2, 8)),

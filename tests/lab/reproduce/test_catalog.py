@@ -43,6 +43,10 @@ def test_a_figure_under_another_protocol():
         ("figure = 3", "networks = an experiment's name"),
         ('figure = 2\nnetworks = "x"', "needs figure = one of 3, 4, 5"),
         ('figure = 3\nnetworks = "x"\n[measure]\nimage = 3', "did you mean 'images'"),
+        ('figure = 3\nnetworks = "x"\n[measure]\nimages = 2.5', "images = 2.5: needs something like 1000"),
+        ('figure = 3\nnetworks = "x"\n[measure]\nsteps = 5', r"steps = 5: needs something like \[0, 1, 2"),
+        ('figure = 3\nnetworks = "x"\n[measure]\nsteps = [0]', r"steps = \[0\]: needs something like \[0, 1"),
+        ('figure = 5\nnetworks = "x"\n[measure]\nmethods = [1]', r"like \['spectral-bound', 'spectral'"),
         ('figure = 3\nnetworks = "x"\n[grid]\nseed = [1]', "there is no 'grid'"),
     ],
 )

@@ -57,9 +57,21 @@ def read_figure(path: Path) -> FigurePlan:
     )
 
 
+def _is_like(value: Any, default: Any) -> bool:
+    """Of the same type; of numbers, at least one is above 0, or there would be nothing to measure."""
+    if not isinstance(default, tuple):
+        return type(value) is type(default) or (type(default), type(value)) == (float, int)
+    several = isinstance(value, list) and all(_is_like(element, default[-1]) for element in value)
+    return several and any(isinstance(element, str) or element > 0 for element in value)
+
+
 def _measurement(path: Path, kind: type[Any], settings: dict[str, Any]) -> Measurement:
     known = [field.name for field in fields(kind)]
     if unknown := [name for name in settings if name not in known]:
         raise ConfigError(f"{path}: [measure] {unknown[0]}: {did_you_mean(unknown[0], known)}")
+    for name, value in settings.items():
+        if not _is_like(value, getattr(kind(), name)):
+            example = str(getattr(kind(), name)).translate(str.maketrans("()", "[]"))
+            raise ConfigError(f"{path}: [measure] {name} = {value!r}: needs something like {example}")
     made: Measurement = kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()})
     return made
