@@ -1,8 +1,8 @@
 """Batch norm and the penalty: what the two conventions for the batch's variance do to a network.
 
 `batch_norm="fixed"` is the paper's: the penalty takes the variance for a constant. It can then lower its own
-value by shrinking the weights before the norm, which changes nothing about the network. "flowing" lets the
-gradient pass through the variance, so that only what the network does is penalized.
+value by shrinking the weights before the norm, until steps and running statistics no longer fit. "flowing",
+the default, lets the gradient pass through the variance, so that only what the network does is penalized.
 """
 
 import torch
@@ -33,7 +33,7 @@ def train(x, y, convention, seed):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.8)
     for _ in range(EPOCHS):
         for index in torch.randperm(len(x)).split(BATCH):
-            J = jn.linearize(model, x[index], batch_norm=convention or "fixed")
+            J = jn.linearize(model, x[index], batch_norm=convention or "flowing")
             loss = F.cross_entropy(J.output, y[index])
             if convention:
                 loss = loss + penalty(J, index=index)

@@ -34,7 +34,7 @@ def linearize(
     x: Tensor,
     *args: Any,
     engine: Engine = "auto",
-    batch_norm: BatchNorm = "fixed",
+    batch_norm: BatchNorm = "flowing",
     at: str | None = None,
     to: str | None = None,
     **kwargs: Any,
@@ -48,9 +48,10 @@ def linearize(
         Algorithm 1), which needs a piecewise linear model; "autograd" takes any differentiable one;
         "auto" takes the first where it can.
     batch_norm
-        In training mode the batch's statistics are held fixed, as the paper has it. "flowing" lets the
-        penalty's gradient pass through the variance, so that it does not depend on the scale of the
-        weights before the norm.
+        In training mode the batch's statistics are constants to J, as the paper has it. "flowing" lets the
+        penalty's gradient pass through the variance all the same, so that it does not depend on the scale
+        of the weights before the norm. "fixed" does not: the paper's words taken literally, which can
+        ruin the network.
     at, to
         Names of submodules, as in `model.named_modules()`: the Jacobian of the output of `to` with respect
         to the output of `at`, instead of the model's output and x. What passes around `at` does not count.

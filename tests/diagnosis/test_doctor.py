@@ -139,7 +139,7 @@ IMAGE = (3, 8, 8)
 @pytest.mark.parametrize(
     ("model", "shape", "words"),
     [
-        (mlp(nn.BatchNorm1d(6)), (4,), '1 batch norm in training mode.*batch_norm="flowing"'),
+        (mlp(nn.BatchNorm1d(6)), (4,), "1 batch norm in training mode.*Measure σ in evaluation mode"),
         (mlp(nn.BatchNorm1d(6)).eval(), (4,), "This was evaluation mode"),
         (mlp(nn.Dropout()), (4,), "draws random numbers.*measure σ in evaluation mode"),
         (mlp(nn.Dropout()).eval(), (4,), "This was evaluation mode"),

@@ -54,9 +54,8 @@ def _about_batch_norm(calls: Sequence[Call]) -> Iterator[str]:
     if count := sum(call.training for call in calls):
         yield (
             f"{_times(count, 'batch norm')} in training mode. For the Jacobian the batch's statistics are "
-            "constants, so that no sample sees another; the loss trains as always. Use linearize(model, x, "
-            'batch_norm="flowing"): with the default, "fixed", the penalty can shrink the weights before a '
-            "norm, which lowers the penalty and changes nothing else."
+            "constants, so that no sample sees another; the loss trains as always. Measure σ in evaluation "
+            "mode, whose statistics are the running ones."
         )
 
 

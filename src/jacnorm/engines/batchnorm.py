@@ -4,9 +4,9 @@ For the Jacobian, the batch's mean and variance are constants: batch norm is the
 γ/√(var + ε), and no sample sees another. The loss keeps the ordinary gradient through the statistics.
 
 `flowing` says whether the penalty's gradient may reach the weights through that variance. The paper's
-"fixed" reads as no. With yes the penalty is invariant to the scale of the weights before the norm, as the
-network itself is. (After a smooth activation its slope depends on the statistics too. That gradient passes
-in both conventions: it cannot be told apart from the loss's.)
+"fixed" reads as no. With yes, the default, the penalty is invariant to the scale of the weights before the
+norm, as the network itself is. (After a smooth activation its slope depends on the statistics too. That
+gradient passes in both conventions: it cannot be told apart from the loss's.)
 """
 
 from __future__ import annotations

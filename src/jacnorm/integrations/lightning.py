@@ -30,7 +30,7 @@ class JacobianPenalty(Callback):
     The penalty's state is kept in Lightning's checkpoints.
     """
 
-    def __init__(self, penalty: Penalty, module: str | None = None, *, batch_norm: BatchNorm = "fixed"):
+    def __init__(self, penalty: Penalty, module: str | None = None, *, batch_norm: BatchNorm = "flowing"):
         self.penalty, self.module, self.batch_norm = penalty, module, batch_norm
         self._seen: list[Tensor] = []
 

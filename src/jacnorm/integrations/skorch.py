@@ -24,7 +24,7 @@ class RegularizedNet(NeuralNet):
     """
 
     def __init__(
-        self, *args: Any, penalty: Any = SpectralPenalty, batch_norm: BatchNorm = "fixed", **kwargs: Any
+        self, *args: Any, penalty: Any = SpectralPenalty, batch_norm: BatchNorm = "flowing", **kwargs: Any
     ):
         self.penalty, self.batch_norm = penalty, batch_norm  # first, or skorch takes an instance for a part
         super().__init__(*args, **kwargs)

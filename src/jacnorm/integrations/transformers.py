@@ -29,7 +29,7 @@ class RegularizedTrainer(Trainer):
     of your own becomes class Mine(RegularizedTrainer, YourTrainer).
     """
 
-    def __init__(self, *args: Any, penalty: Penalty, batch_norm: BatchNorm = "fixed", **kwargs: Any):
+    def __init__(self, *args: Any, penalty: Penalty, batch_norm: BatchNorm = "flowing", **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.penalty = penalty
         module = self.accelerator.unwrap_model(self.model)

@@ -32,7 +32,7 @@ class Watch:
     def __init__(
         self,
         *modules: nn.Module,
-        batch_norm: BatchNorm = "fixed",
+        batch_norm: BatchNorm = "flowing",
         linearize: Callable[..., Linearization] = linearize,  # or a penalty's
     ):
         self._calls = [_Call(module) for module in modules]

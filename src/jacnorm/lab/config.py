@@ -44,6 +44,9 @@ class ConfigError(UsageError):
     """A setting that does not exist or makes no sense."""
 
 
+FIRST_DEFAULTS = {"batch_norm": "fixed"}  # where a default has changed: ids must not
+
+
 @dataclass(frozen=True)
 class RunConfig:
     """The defaults are the paper's LeNet runs, on the small data set that needs no download."""
@@ -66,7 +69,7 @@ class RunConfig:
     warm_start: bool = True  # go on from each sample's last vector; the paper starts at random
     h: str = "identity"
     threshold: float = 1.0  # of h = "hinge"
-    batch_norm: str = "fixed"
+    batch_norm: str = "flowing"
     every: int = 1  # only every k-th step pays the penalty, k times as much
     fraction: float = 1.0  # only so large a part of each batch does
 
@@ -105,10 +108,9 @@ class RunConfig:
     def id(self) -> str:
         """Readable in front, unique behind.
 
-        Settings at their default do not count, so that a setting added later leaves old ids as they are.
-        (For the same reason a default must never change.)
+        Settings at their first default do not count, so that one that is added later leaves ids as they are.
         """
-        defaults = {field.name: field.default for field in fields(self)}
+        defaults = {field.name: field.default for field in fields(self)} | FIRST_DEFAULTS
         told = {name: value for name, value in self.relevant().items() if value != defaults[name]}
         text = json.dumps(told, sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:10]

@@ -105,7 +105,7 @@ class Penalty(nn.Module, ABC):
         x: Tensor,
         *args: Any,
         engine: Engine = "auto",
-        batch_norm: BatchNorm = "fixed",
+        batch_norm: BatchNorm = "flowing",
         at: str | None = None,
         to: str | None = None,
         **kwargs: Any,
