@@ -23,6 +23,11 @@ CAN_TRACE = torch.__version__ >= TorchVersion("2.13")
 tracing = torch.compiler.is_dynamo_compiling
 
 
+def inside_torch_func() -> bool:
+    """Inside grad, vjp, vmap and the like, where tensors hide what autograd would tell of them."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
 def uncompiled() -> AbstractContextManager[Any]:
     """What the user has compiled runs eagerly, so that its calls can be seen."""
     if tracing() or "torch._dynamo" not in sys.modules:  # nothing is compiled without it

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..tracing import tracing
+from ..tracing import inside_torch_func, tracing
 from .tape import Slot
 
 
@@ -24,6 +24,35 @@ def with_outer_products(
     """The value, with the gradient of factor · Σ uᵀJ v. Tape.vjp(u) and Tape.jvp(v) have filled the dicts."""
     slots = [slot for slot in weighted if slot in cotangents]
     return _Paired.apply(value, factor, *[cotangents[s] for s in slots], *[weighted[s] for s in slots])
+
+
+def differentiable_once(value: Tensor) -> Tensor:
+    """The value of a norm whose singular vectors were held fixed.
+
+    By the envelope theorem its first derivative is right, and that of the derivative is not. (torch.func
+    always asks for a graph, whether or not it differentiates again: there everything must pass.)
+    """
+    return value if tracing() or inside_torch_func() or not value.requires_grad else _Once.apply(value)
+
+
+def _refuse_second_derivatives() -> None:
+    if torch.is_grad_enabled() and not tracing():
+        raise InputError(
+            "The penalty holds singular vectors fixed, so that its gradient is right and cannot be "
+            "differentiated again: call backward() and autograd.grad() without create_graph=True. For second "
+            "derivatives of a small network take torch.linalg.matrix_norm(J.dense(), 2)."
+        )
+
+
+class _Once(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        _refuse_second_derivatives()
+        return gradient
 
 
 class _Paired(torch.autograd.Function):
@@ -40,10 +69,6 @@ class _Paired(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        if torch.is_grad_enabled() and not tracing():
-            raise InputError(
-                "SpectralPenalty with index= takes cotangents for constants, so that its gradient cannot be "
-                "differentiated again: leave index= out where you call backward(create_graph=True)."
-            )
+        _refuse_second_derivatives()
         deltas, factor = ctx.saved_tensors, ctx.factor * gradient
         return None, None, *[None] * len(deltas), *[delta * factor for delta in deltas]

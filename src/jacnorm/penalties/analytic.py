@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..engines.outer import differentiable_once
 from ..estimators.gram import gram_of, top_eigenvector
 from ..estimators.operator import norms
 from ..linearization import Linearization
@@ -31,4 +32,4 @@ class AnalyticPenalty(Penalty):
             wide = dense.shape[1] <= dense.shape[2]
             top = top_eigenvector(gram_of(dense if wide else dense.mT)).to(dense.dtype)
         equation = "bmn,bm->bn" if wide else "bmn,bn->bm"
-        return self.weight * norms(torch.einsum(equation, dense, top)).mean()
+        return self.weight * differentiable_once(norms(torch.einsum(equation, dense, top)).mean())

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..checks import check_count, check_positive
-from ..engines.outer import with_outer_products
+from ..engines.outer import differentiable_once, with_outer_products
 from ..engines.tape import Slot, Tape
 from ..errors import InputError
 from ..estimators.operator import divided, flat, normalized, norms
@@ -87,7 +87,7 @@ class SpectralPenalty(Penalty):
             sigma = self._backward_form(J, u, rows)
         else:
             sigma = self._forward_form(J, u, rows)
-        return self.weight * self._shaped(sigma).mean()
+        return self.weight * differentiable_once(self._shaped(sigma).mean())
 
     def _is_mean(self) -> bool:
         """Outer products have no factor for each sample, as the gradient of another h needs it."""
@@ -125,6 +125,7 @@ class SpectralPenalty(Penalty):
         sigma = norms(w)
         if rows is not None:
             self._store(rows, w, sigma)
+            self._forget(rows, sigma)
         return sigma
 
     def _outer_form(self, J: Linearization, tape: Tape, u: Tensor, rows: Tensor) -> Tensor:
@@ -138,6 +139,7 @@ class SpectralPenalty(Penalty):
         w = tape.jvp(v.to(J.input_dtype), weighted).to(J.dtype)
         sigma = norms(w)
         self._store(rows, w, sigma)
+        self._forget(rows, sigma)
         return with_outer_products(sigma.mean(), cotangents, weighted, 1 / len(u))
 
     def _backward_form(self, J: Linearization, u: Tensor, rows: Tensor | None) -> Tensor:
@@ -145,7 +147,10 @@ class SpectralPenalty(Penalty):
         if rows is not None and torch.is_grad_enabled():
             self._store(rows, u, norms(u))  # as far as it has come, should nobody call backward()
             u.requires_grad_().register_hook(lambda gradient: self._store(rows, gradient, norms(gradient)))
-        return torch.linalg.vector_norm(flat(J.vjp(u)), dim=1)
+        sigma = torch.linalg.vector_norm(flat(J.vjp(u)), dim=1)
+        if rows is not None:
+            self._forget(rows, sigma)
+        return sigma
 
     @torch.no_grad()
     def _store(self, rows: Tensor, direction: Tensor, size: Tensor) -> None:
@@ -154,6 +159,11 @@ class SpectralPenalty(Penalty):
         if new.shape[1:] == self.u.shape[1:]:  # else another network has come in between
             known = ((size > 0) & torch.isfinite(size))[:, None]
             self.u[rows] = torch.where(known, new, self.u[rows])
+
+    @torch.no_grad()
+    def _forget(self, rows: Tensor, sigma: Tensor) -> None:
+        """A u with Jᵀu = 0 leads nowhere, in no later step: such a sample begins anew."""
+        self.u[rows] = torch.where((sigma == 0)[:, None], 0, self.u[rows])
 
     def _rows(self, J: Linearization, index: Tensor) -> Tensor:
         """The index, and room for its vectors."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..checks import check_count
+from ..engines.outer import differentiable_once
 from ..engines.recorder import WeightedLayer
 from ..engines.tape import Step
 from ..errors import InputError, UnsupportedModelError
@@ -64,7 +65,7 @@ class SpectralBoundPenalty(Penalty):
         if torch.is_grad_enabled():
             with torch.no_grad():
                 self._store([backward(w) for w, (_, backward, _) in zip(products, layers, strict=True)])
-        return self.weight * torch.cat([w.flatten() for w in products]).square().sum()
+        return self.weight * differentiable_once(torch.cat([w.flatten() for w in products]).square().sum())
 
     def _improved(self, v: Tensor, forward: Product, backward: Product) -> Tensor:
         for _ in range(self.iterations - 1):
