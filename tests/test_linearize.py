@@ -11,6 +11,7 @@ from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
 import jacnorm as jn
+from jacnorm import recording
 from jacnorm.engines.rules import RULES
 from jacnorm.engines.rules.table import Rule
 from jacnorm.lab.nets import MLP, LeNet
@@ -255,7 +256,7 @@ def test_a_backward_that_cannot_be_differentiated_is_found_out(layer, skip):
             assert_close(J.vjp(torch.ones(5, 4)), (scale + skip).expand(5, 4))
             with pytest.raises(jn.UnsupportedModelError, match="once_differentiable"):
                 J.jvp(x)
-        with pytest.raises(jn.UnsupportedModelError, match=r"under torch\.no_grad"):
+        with pytest.raises(jn.UnsupportedModelError, match=r"spectral_norm\(J\.dense\(\)\) under no_grad"):
             jn.SpectralPenalty()(J)
 
 
@@ -357,9 +358,10 @@ def test_bfloat16():
     torch.testing.assert_close(jn.spectral_norm(J).sigma.float(), expected, rtol=0.03, atol=0)
 
 
-def test_bound_methods_are_known_the_second_time(monkeypatch):
+def test_bound_methods_are_known(monkeypatch):
     model, x = MLP((4, 5, 3)), torch.randn(2, 4)
-    jn.linearize(model.forward, x)
+    for _ in range(2):
+        jn.linearize(model.forward, x)
     monkeypatch.setattr("jacnorm.recording._record_and_verify", None)
     assert jn.linearize(model.forward, x).engine == "layerwise"
 
@@ -394,10 +396,8 @@ def test_an_activation_that_is_overwritten_is_refused_as_autograd_does(overwrite
     model, x = Sometimes(), torch.randn(3, 4)
     jn.linearize(model, x)
     model.overwrites = True
-    J = jn.linearize(model, x)
-    assert "changed in place" in J.reason
-    with pytest.raises(jn.UnsupportedModelError, match="modified by an inplace operation"):
-        J.vjp(J.output)
+    with pytest.raises(jn.UnsupportedModelError, match=r"writes into a tensor.*by an inplace operation"):
+        jn.linearize(model, x)
 
 
 @pytest.mark.parametrize("shape", [(8, 4, 60, 60), (8, 4, 61, 60), (2, 4, 4, 4)])
@@ -444,10 +444,15 @@ def test_a_new_path_through_the_model_is_noticed():
 
 
 def test_known_models_skip_the_check(monkeypatch):
-    model, x = MLP((4, 5, 3)), torch.randn(2, 4)
-    jn.linearize(model, x)
-    monkeypatch.setattr("jacnorm.recording._record_and_verify", None)
-    assert jn.linearize(model, x).engine == "layerwise"
+    """But at the second, fourth, eighth … visit."""
+    model, x, examined = MLP((4, 5, 3)), torch.randn(2, 4), []
+    verify = recording._record_and_verify
+    monkeypatch.setattr(
+        "jacnorm.recording._record_and_verify", lambda *asked: [examined.append(visit), verify(*asked)][1]
+    )
+    for visit in range(1, 20):  # noqa: B007 (the function above reads it)
+        assert jn.linearize(model, x).engine == "layerwise"
+    assert examined == [1, 2, 4, 8, 16]
 
 
 @pytest.mark.parametrize("engine", ["layerwise", "autograd"])

@@ -13,7 +13,7 @@ from .checks import check_vector
 from .engines.autograd import Graph
 from .engines.recorder import Recorder
 from .engines.section import Section
-from .engines.tape import Tape, version
+from .engines.tape import Tape
 from .errors import InputError
 from .estimators.gram import rows
 from .estimators.operator import Transposed, is_wide
@@ -50,7 +50,7 @@ class Linearization:
         self._products, self._part = products, part
         self.paid_by: tuple[object, int] | None = None  # the penalty that linearized, and its factor
         self._transforms: tuple[Callable[[Linearization], Linearization], ...] = ()
-        self._versions = [version(layer.weight) for layer in layers]
+        self._is_spoilt = recorder.is_spoilt
 
     @property
     def tape(self) -> Tape | None:
@@ -90,10 +90,10 @@ class Linearization:
         return J
 
     def check_unchanged(self) -> None:
-        if any(n != version(layer.weight) for n, layer in zip(self._versions, self.layers, strict=True)):
+        if self._is_spoilt():
             raise InputError(
-                "The model's weights have changed since linearize(); its masks belong to the old ones. "
-                "Linearize again after optimizer.step()."
+                "The model's weights have changed since linearize(), or what it computed was written into "
+                "(J.output, say); its masks belong to the old ones. Linearize again after optimizer.step()."
             )
 
     def dense(self) -> Tensor:

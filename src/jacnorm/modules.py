@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -21,12 +22,18 @@ def modules_of(model: Any) -> dict[str, nn.Module]:
         return modules_of(model.func)
     if isinstance(owner := getattr(model, "__self__", None), nn.Module):
         return {"": owner}
-    if inspect.isfunction(model):
-        seen = inspect.getclosurevars(model)
-        held = {**seen.globals, **seen.nonlocals}
-    else:
-        held = getattr(model, "__dict__", {})
+    held = _held_by(model) if inspect.isfunction(model) else getattr(model, "__dict__", {})
     return {name: value for name, value in held.items() if isinstance(value, nn.Module)}
+
+
+def _held_by(function: FunctionType) -> dict[str, Any]:
+    """The variables of the module and of the functions around it that a function names."""
+    code, around = function.__code__, function.__globals__
+    held = {name: around[name] for name in code.co_names if name in around}
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # a variable without a value yet
+            held[name] = cell.cell_contents
+    return held
 
 
 def paths(modules: dict[str, nn.Module]) -> dict[int, str]:

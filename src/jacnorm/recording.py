@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -26,7 +27,7 @@ from .modules import modules_of, unchanged
 from .precision import without_autocast
 from .request import BatchNorm, Engine, Request
 from .tracing import CAN_TRACE, refuse, tracing, while_tracing
-from .verify import Verdict, check_independent, disagreement, known_plan, refusal, verdict
+from .verify import Verdict, check_independent, disagreement, doubts, known_plan, refusal, verdict
 
 
 def linearize(
@@ -104,6 +105,7 @@ def linearized(request: Request) -> Linearization:
     if isinstance(request.model, DistributedDataParallel):
         return _inside_ddp(request)
     known = verdict(request.model, request.kind, request.at, request.to)
+    known.visit()
     wants_gradients = torch.is_grad_enabled()
     with torch.inference_mode(False), torch.enable_grad():
         if request.x.is_inference():
@@ -111,7 +113,7 @@ def linearized(request: Request) -> Linearization:
         J = None
         alone = len(request.x) == 1
         if request.engine != "autograd" and known.layerwise and (known.independent or alone):
-            J = _record(request)
+            J = _record(request, known)
         if J is None:
             J = _record_and_verify(request, known)
     J.output = J.output if wants_gradients else J.output.detach()
@@ -154,14 +156,18 @@ def verified_plan(model: Any, options: tuple[Any, ...], x: Tensor, *values: Any)
     return J.tape.plan
 
 
-def _record(request: Request) -> Linearization | None:
+def _record(request: Request, known: Verdict) -> Linearization | None:
     """A model that had a rule for every call: record them and nothing else. None if it has changed."""
     section, recorder = request.section(), request.recorder(gate=None)
     try:
         output = section.run(request.x, recorder, graph=False)
-        return _made(recorder.tape(), section, output, recorder, None, request)
+        tape = recorder.tape()
+        if tape.plan not in known.plans:  # another way through the model, with who knows what beside it
+            raise NoRule("not checked yet")
+        return _made(tape, section, output, recorder, None, request)
     except NoRule:
         recorder.roll_back()
+        known.independent = known.flipped = False
         return None
 
 
@@ -174,6 +180,11 @@ def _record_and_verify(request: Request, known: Verdict) -> Linearization:
         output = section.run(request.x, recorder, graph=True)
     graph = Graph(section.first, section.last, gate)
     tape, reason = _tape(recorder)
+    if recorder.was_without_grad and graph.is_cut():
+        raise UnsupportedModelError(
+            "There is no way from the input to the output, which would make the Jacobian zero: "
+            f"{reason}. Freeze layers with requires_grad_(False) instead."
+        )
     with without_autocast(section.first.device):
         if not known.independent:
             known.independent = check_independent(graph, section.last)
@@ -181,9 +192,12 @@ def _record_and_verify(request: Request, known: Verdict) -> Linearization:
             reason = disagreement(tape, graph, section.last, section.first, recorder.eps)
         if (tape is None or reason is not None) and not known.flipped:
             known.flipped, known.refusal = True, refusal(graph, section.last, section.first, recorder.eps)
+            if doubt := doubts(section.last):
+                warnings.warn(doubt, stacklevel=3)
     if engine != "autograd":
         known.layerwise, known.reason = reason is None, reason
         known.plan = () if tape is None else tape.plan
+        known.plans.add(known.plan)
     if reason is not None and engine == "layerwise":
         raise UnsupportedModelError(
             f"The layerwise engine cannot take this model: {reason}. Use engine='auto' or engine='autograd'."
@@ -204,7 +218,14 @@ def _made(
     statistics = recorder.statistics
 
     def part(positions: Tensor) -> Linearization:
-        return linearized(request.part(positions, statistics))
+        asked = request.part(positions, statistics)
+        if tracing():
+            return linearized(asked)
+        before = torch.random.get_rng_state()
+        J = linearized(asked)
+        if torch.equal(before, torch.random.get_rng_state()):  # else there are other dropout masks
+            _check_part(J.output.detach(), output.detach()[positions])
+        return J
 
     return Linearization(products, section, output, recorder, reason, part)
 
@@ -229,6 +250,17 @@ def _inside_ddp(request: Request) -> Linearization:
     J = found[0]
     J.model, J.output = wrapper, output
     return J
+
+
+def _check_part(output: Tensor, expected: Tensor) -> None:
+    """Samples by themselves must give what they gave in the batch."""
+    tolerance = 10 * torch.finfo(output.dtype).eps ** 0.5
+    if not torch.allclose(output, expected, tolerance, tolerance * float(expected.abs().max())):
+        raise InputError(
+            "A part of the batch does not give the output that it gave in the whole batch. Either x was "
+            "written into since, or an argument that has as many rows as the batch has samples is not a row "
+            "for each: leave fraction= out, or bind it, as in functools.partial(model, mask=mask)."
+        )
 
 
 def _tape(recorder: Recorder) -> tuple[Tape | None, str | None]:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .engines.autograd import Graph
+from .engines.autograd import Graph, custom_functions
 from .engines.tape import Plan, Tape
 from .errors import CoupledSamplesError, UnsupportedModelError
+from .modules import modules_of
 from .precision import at_least_single
-from .tracing import while_tracing
+from .tracing import inside_torch_func, while_tracing
 
 Kind = tuple[tuple[int, ...], torch.dtype, str, Any]
 
@@ -25,18 +26,40 @@ class Verdict:
     independent: bool = False  # samples do not see each other
     layerwise: bool = False  # every call has a rule, and the products are autograd's
     reason: str | None = None  # why not, where that is known
-    plan: Plan = ()  # the calls that were checked
+    plan: Plan = ()  # the calls that were checked last ...
+    plans: set[Plan] = field(default_factory=set)  # ... and all others before
     flipped: bool = False  # autograd's graph was asked for J v ...
     refusal: str | None = None  # ... and this is why it cannot give that
+    visits: int = 0
+
+    def visit(self) -> None:
+        """A check looks at one batch and at the weights of the day: a branch that starts at zero hides in
+        it, and a layer can be exchanged. So it is made anew at the second, fourth, eighth … visit."""
+        if inside_torch_func():  # where nothing can be checked
+            return
+        self.visits += 1
+        if self.visits & (self.visits - 1) == 0:
+            self.forget()
+
+    def forget(self) -> None:
+        self.independent = self.layerwise = self.flipped = False
+        self.reason = self.refusal = None
+        self.plans.clear()
 
 
+MOST_VERDICTS = 64  # of one model; a number that changes with every call must not fill the memory
 _verdicts: weakref.WeakKeyDictionary[Any, dict[Any, Verdict]] = weakref.WeakKeyDictionary()
 
 
 def kind(x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind:
     """Batches of one kind differ in their values alone, and in their length."""
-    others = tuple(type(value) for value in args), tuple((name, type(v)) for name, v in kwargs.items())
+    others = tuple(map(_what, args)), tuple((name, _what(value)) for name, value in kwargs.items())
     return tuple(int(n) for n in x.shape[1:]), x.dtype, x.device.type, others
+
+
+def _what(value: Any) -> Any:
+    """Of an argument: switches and axes decide what a model computes, other things only its numbers."""
+    return value if isinstance(value, bool | int | str | None) else type(value)
 
 
 def verdict(model: Any, kind: Kind, *section: str | None) -> Verdict:
@@ -44,11 +67,19 @@ def verdict(model: Any, kind: Kind, *section: str | None) -> Verdict:
     # A bound method is a new object each time it is looked up; its instance is not.
     owner, what = getattr(model, "__self__", model), getattr(model, "__func__", None)
     autocast = torch.is_autocast_enabled(kind[2])
-    key = (what, getattr(owner, "training", None), autocast, kind, *section)
+    key = (what, _modes(model), autocast, kind, *section)
     try:
-        return _verdicts.setdefault(owner, {}).setdefault(key, Verdict())
+        known = _verdicts.setdefault(owner, {})
+        if len(known) > MOST_VERDICTS:
+            known.clear()
+        return known.setdefault(key, Verdict())
     except TypeError:  # cannot be hashed or weakly referenced: looked at each time
         return Verdict()
+
+
+def _modes(model: Any) -> int:
+    """Which modules behind the model are in training mode."""
+    return hash(tuple(m.training for root in modules_of(model).values() for m in root.modules()))
 
 
 @while_tracing
@@ -58,25 +89,28 @@ def known_plan(model: Any, kind: Kind) -> Plan | None:
 
 
 def check_independent(graph: Graph, output: Tensor) -> bool:
-    """Whether samples were seen to be independent; False where there is only one to look at.
+    """Whether samples were seen to be independent; False where there was nothing to see it by.
 
     Cotangents of some samples are pulled back, and the others must get nothing. The groups split the
     batch by each binary digit of the position, so that any two samples are apart in one of them.
     """
+    seen = len(output) > 1
     for chosen in _groups(len(output), output.device):
         with torch.no_grad():
             pulled = graph.vjp(_probe(output) * chosen.view(-1, *[1] * (output.dim() - 1)))
         if pulled is None:
             continue
         size = pulled.abs().reshape(len(pulled), -1).amax(1)
-        if size[~chosen].max() > 1e3 * torch.finfo(pulled.dtype).eps * size[chosen].max():
+        own, others = float(size[chosen].max()), float(size[~chosen].max())
+        seen = seen and 0 < own < float("inf")
+        if others > min(1e3 * torch.finfo(pulled.dtype).eps, 0.01) * own:
             raise CoupledSamplesError(
                 "The output of one sample depends on the input of another, so there is no Jacobian per "
                 "sample. Look for an operation across the first axis: a mean, softmax or norm over the "
                 "batch, a reshape that loses the batch axis. (Batch norm in training mode is taken care "
                 "of, unless torch.jit hides it: pass the module that was scripted, or put it into eval mode.)"
             )
-    return len(output) > 1
+    return seen
 
 
 def disagreement(tape: Tape, graph: Graph, output: Tensor, x: Tensor, eps: float) -> str | None:
@@ -119,12 +153,31 @@ def refusal(graph: Graph, output: Tensor, x: Tensor, eps: float) -> str | None:
     distance = _asymmetry(pushed, u, pulled, v)
     if distance <= _tolerance(eps) or math.isnan(distance):  # NaN is others' business
         return None
+    names = ", ".join(f.__name__ for f in custom_functions(output))
+    suspects = f" (look at {names})" if names else ""
     return (
-        "The backward pass of a layer cannot be differentiated: it is marked @once_differentiable, or it "
-        "leaves autograd (detach, no_grad, NumPy, a kernel of its own). J v, and the gradient of Jᵀu, would "
-        "be wrong. Write its backward with operations that PyTorch can differentiate, or replace the layer. "
-        "Jᵀu itself can be had, under torch.no_grad()."
+        f"The backward pass of a layer cannot be differentiated{suspects}: it is marked "
+        "@once_differentiable, or it leaves autograd (detach, no_grad, NumPy, a kernel of its own). J v, and "
+        "the gradient of Jᵀu, would be wrong. Write its backward with operations that PyTorch can "
+        "differentiate, or replace the layer. To measure, take spectral_norm(J.dense()) under no_grad()."
     )
+
+
+def doubts(output: Tensor) -> str | None:
+    """What may be wrong with gradients of J and cannot be found out, or None."""
+    found = [f.__name__ for f, node in custom_functions(output).items() if _keeps_results(node)]
+    if not found:
+        return None
+    return (
+        f"{', '.join(found)} keeps results of its own for the backward pass, which autograd takes for "
+        "constants: J is right, and the gradient of a penalty lacks what goes through them. Save inputs and "
+        "outputs only, and try torch.autograd.gradgradcheck."
+    )
+
+
+def _keeps_results(node: Any) -> bool:
+    """Other numbers than arguments and results that have a gradient. (Masks are whole numbers.)"""
+    return any(t is not None and t.is_floating_point() and not t.requires_grad for t in node.saved_tensors)
 
 
 def _asymmetry(pushed: Tensor, u: Tensor, pulled: Tensor, v: Tensor) -> float:

@@ -127,6 +127,42 @@ class Shared(nn.Module):
         return self.fc(self.fc(x))
 
 
+class Rounding(torch.autograd.Function):
+    """Straight through."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class Swish(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(slope := x.sigmoid())
+        return x * slope
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.saved_tensors[0]
+
+
+class Through(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function.apply(x)
+
+
+def test_what_a_function_of_ones_own_does_inside_is_its_own_business():
+    assert examine(mlp(Through(Rounding)), torch.randn(8, 4)).warnings == []
+
+
 def dead():
     model = mlp(nn.ReLU())
     nn.init.constant_(model[0].bias[:4], -100.0)
@@ -147,6 +183,7 @@ IMAGE = (3, 8, 8)
         (VisionTransformer().eval(), IMAGE, r"Attention \(2 calls\)"),
         (Detached(), (4,), r"no part in the output: unused\.weight, unused\.bias\."),
         (Detached(), (4,), r"no gradient in these parameters, though the loss does: gain\."),
+        (mlp(Through(Swish)), (4,), "Swish keeps results of its own.*gradgradcheck"),
         (Detached(), (4,), r"detach ends the gradient \([^)]*test_doctor.py:\d+\)"),
         (Shared(), (4,), "used more than once: 1"),
         (dead(), (4,), r"67% of the ReLUs are zero for every sample \(layer 1\)"),

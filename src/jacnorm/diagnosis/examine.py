@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+import warnings
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -52,7 +53,8 @@ def examine(model: Any, x: Tensor) -> Diagnosis:
         x = x.detach().clone()
         examiner = Examiner(x, paths(modules))
         try:
-            J = linearize(model, x)
+            with warnings.catch_warnings(action="ignore"):  # what they say is among the findings
+                J = linearize(model, x)
         except Exception as error:  # to explain whatever a model raises is what we are here for
             with suppress(Exception):  # the same again, and what it did until then is of interest
                 examiner.run(model)

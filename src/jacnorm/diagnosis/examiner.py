@@ -107,8 +107,8 @@ class Examiner(Recorder):
 
     def _note(self, func: Any, args: Any, kwargs: Any, y: Tensor | None, seconds: float) -> None:
         name, _ = canonical_name(func, args)
-        if y is None or (name in CONSTANT and not _stops_a_gradient(name)):
-            return
+        if y is None or (name in CONSTANT and not (_stops_a_gradient(name) and torch.is_grad_enabled())):
+            return  # inside an autograd function of the user's, its backward pass says what follows
         layer, line = place(traceback.walk_stack(sys._getframe(2)), self.paths)
         training = name == "batch_norm" and bool(args[5] if len(args) > 5 else kwargs.get("training"))
         with torch.no_grad():

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ..linearization import Linearization
 from ..modules import named_parameters
 from ..penalties import SpectralPenalty
+from ..verify import doubts
 from .examiner import Call
 
 ATTENTION = ("scaled_dot_product_attention", "multi_head_attention_forward")
@@ -27,6 +28,7 @@ def findings(
         *_about_attention(calls),
         *_about_randomness(random, training),
         *_about_gradients(of),
+        *_about_functions(J),
         *_about_stops(calls),
         *_about_dead_units(calls),
         *_about_shared_weights(J),
@@ -88,6 +90,11 @@ def _about_gradients(of: Gradients) -> Iterator[str]:
             f"The penalty has no gradient in these parameters, though the loss does: {_some(blind)}. The "
             "Jacobian does not depend on them here."
         )
+
+
+def _about_functions(J: Linearization) -> Iterator[str]:
+    if doubt := doubts(J.output):
+        yield doubt
 
 
 def _about_stops(calls: Sequence[Call]) -> Iterator[str]:

@@ -6,11 +6,17 @@ u, so differentiating ⟨Jᵀu, v⟩ with respect to u gives J v.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.autograd.function import BackwardCFunction
 
 from ..errors import UnsupportedModelError
 from .batchnorm import Gate
+
+FUSED_NORMS = ("NativeLayerNorm", "NativeBatchNorm", "CudnnBatchNorm", "MiopenBatchNorm")
 
 
 class Graph:
@@ -26,8 +32,15 @@ class Graph:
             self._refuse()
         return self._pull(u, create_graph=torch.is_grad_enabled())
 
+    def is_cut(self) -> bool:
+        """Whether nothing leads from x to the output."""
+        with torch.no_grad():
+            return self.vjp(torch.zeros_like(self._output)) is None
+
     def jvp(self, v: Tensor) -> Tensor:
         self._refuse()
+        if torch.is_grad_enabled():
+            _refuse_fused_norms(self._output)
         u, pulled = self._flip()
         if pulled is None or not pulled.requires_grad:
             return torch.zeros_like(self._output)
@@ -54,6 +67,36 @@ class Graph:
         return result
 
 
+def custom_functions(output: Tensor) -> dict[Any, Any]:
+    """The user's own autograd functions in the graph, each with one of its nodes."""
+    own: list[Any] = [node for node in _nodes(output) if isinstance(node, BackwardCFunction)]
+    found = {node._forward_cls: node for node in own}
+    return {f: node for f, node in found.items() if not f.__module__.startswith("jacnorm.")}
+
+
+def _refuse_fused_norms(output: Tensor) -> None:
+    """Where they are called so that nobody could take them apart (see decompose.py)."""
+    for node in _nodes(output):
+        name = node.name()
+        if name.startswith(FUSED_NORMS) and getattr(node, "_saved_training", True):
+            raise UnsupportedModelError(
+                f"The model hides a fused norm ({name.removesuffix('Backward0')}) in torch.jit, torch.func, "
+                "torch.export or torch.ops. The gradient of J v needs its third derivative, which PyTorch "
+                "gets wrong. Call F.layer_norm and its like directly."
+            )
+
+
+def _nodes(output: Tensor) -> Iterator[Any]:
+    seen: set[Any] = set()
+    waiting = [output.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            yield node
+            waiting += [parent for parent, _ in node.next_functions]
+
+
 def _gradient(y: Tensor, x: Tensor, u: Tensor, create_graph: bool) -> tuple[Tensor | None]:
     try:
         return torch.autograd.grad(  # type: ignore[return-value]
@@ -64,6 +107,10 @@ def _gradient(y: Tensor, x: Tensor, u: Tensor, create_graph: bool) -> tuple[Tens
             raise UnsupportedModelError(
                 "The graph of this linearization was freed by backward(). Take all products before, call "
                 "backward(retain_graph=True), or linearize again."
+            ) from error
+        if "inplace operation" in str(error):
+            raise UnsupportedModelError(
+                f"The model writes into a tensor that its derivative needs: {error}"
             ) from error
         raise UnsupportedModelError(
             f"PyTorch cannot take this derivative of the model: {str(error).rstrip('.')}. J v, and the "

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ..errors import UnsupportedModelError
 from ..precision import at_least_single
+from ..tracing import tracing
 
 aten = torch.ops.aten
 
@@ -119,10 +120,17 @@ class _GatedBatchNorm(torch.autograd.Function):
         return *(g if want else None for g, want in zip(gradients, wanted, strict=True)), *nothing
 
 
+def under_saved_tensor_hooks() -> bool:
+    """Whether activation checkpointing, or its like, sees to what this call saves.
+
+    Checkpointing makes the call a second time, when nobody is there to run another implementation or to gate
+    it, and takes what that saves for what the first saved.
+    """
+    return not tracing() and torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
+
+
 def _refuse_recomputation() -> None:
-    """Checkpointing runs the layer a second time, where nobody gates it, and mixes up what was saved."""
-    hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
-    if hooks is not None and hooks(False) is not None:
+    if under_saved_tensor_hooks():
         raise UnsupportedModelError(
             "Batch norm in training mode is called under saved-tensor hooks (activation checkpointing). "
             "Keep batch norm out of the checkpointed part, or put it into evaluation mode."

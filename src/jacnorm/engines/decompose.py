@@ -51,8 +51,10 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    if not use_input_stats or running_mean is not None:  # linear, or with statistics to update
+    if not use_input_stats:  # linear
         return F.instance_norm(x, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
+    if running_mean is not None:
+        F.instance_norm(x.detach(), running_mean, running_var, momentum=momentum)  # for the update of these
     return group_norm(x, x.shape[1], weight, bias, eps)
 
 

@@ -14,13 +14,16 @@ from torch.overrides import TorchFunctionMode
 from ..precision import as_recorded
 from ..tracing import tracing
 from .ancestry import Ancestry
-from .batchnorm import Gate, Statistics, batch_norm
+from .batchnorm import Gate, Statistics, batch_norm, under_saved_tensor_hooks
 from .calls import CONSTANT, canonical_name, carries_no_derivative, is_counter, one_way, tensors
 from .decompose import ELEMENTARY
 from .rules import RULES, NoRule, Rule
 from .rules.table import LIST, Borrowed
 from .slots import Slots
-from .tape import Slot, Step, Tape
+from .tape import Slot, Step, Tape, version
+
+NO_GRAD = "under no_grad"
+HIDDEN = "something depends on the input by a way that was not recorded"
 
 
 @dataclass(slots=True)
@@ -65,7 +68,9 @@ class Recorder(TorchFunctionMode):
         self._source: Slot | None = None
         self._target: Slot | None = None
         self._ancestry: Ancestry | None = None
+        # What F and Fᵀ will read: activations; weights, masks and the like, with their versions.
         self._borrowed: list[Borrowed] = []
+        self._factors: list[tuple[Tensor, int]] = []
         self._undo: list[tuple[Tensor, Tensor]] = []
         self._rng = torch.random.get_rng_state() if gate is None and not tracing() else None
 
@@ -86,14 +91,23 @@ class Recorder(TorchFunctionMode):
             raise NoRule(self.reason)
         if self._source is None or self._target is None:
             raise NoRule("the output is not made of recorded calls on the input (does torch.jit hide them?)")
-        if any(activation.spoilt for activation in self._borrowed):
-            raise NoRule("an activation was changed in place after it was used")
+        if self.is_spoilt():
+            raise NoRule("a tensor was changed in place after it was used")
         tape = Tape(self._steps, self._source, self._target)
         if self._without_rule:
             for slot in (self._target, *(s for step in tape.steps for s in step.sources)):
                 if slot in self._without_rule:
                     raise NoRule(f"{self._without_rule[slot]} has no piecewise linear rule")
         return tape
+
+    def is_spoilt(self) -> bool:
+        """Whether something has been written into that the products read."""
+        return any(kept.spoilt for kept in self._borrowed) or any(version(t) != n for t, n in self._factors)
+
+    @property
+    def was_without_grad(self) -> bool:
+        """Whether the first call that could not be recorded was one under no_grad."""
+        return self.reason is not None and NO_GRAD in self.reason
 
     @property
     def eps(self) -> float:
@@ -120,15 +134,34 @@ class Recorder(TorchFunctionMode):
         rule = RULES.get(name)
         if rule is None or (self.reason is not None and not rule.weighted):
             return self._unruled(name, func, args, kwargs)
-        if not torch.is_grad_enabled():
-            raise NoRule(f"{name} is called under no_grad or inside a custom autograd function")
-        if kwargs.get("out") is not None:
-            raise NoRule(f"{name} writes into out=")
+        self._check_call(name, args, kwargs)
         in_place = in_place or bool(kwargs.get("inplace"))
         try:
-            return _APPLY[rule.kind](self, rule, name, func, args, kwargs, in_place)
+            y = _APPLY[rule.kind](self, rule, name, func, args, kwargs, in_place)
         except TypeError as error:  # called with arguments that the rule does not know
             raise NoRule(f"{name}: {error}") from error
+        self._borrow_factors(args, kwargs)
+        return y
+
+    def _check_call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """What keeps a rule from being applied, whatever it is."""
+        if not torch.is_grad_enabled():
+            raise NoRule(f"{name} is called {NO_GRAD} or inside a custom autograd function")
+        if kwargs.get("out") is not None:
+            raise NoRule(f"{name} writes into out=")
+        if under_saved_tensor_hooks():
+            raise NoRule(f"{name} is called under saved-tensor hooks (activation checkpointing)")
+        if self._gate is not None and self.reason is None and self._descends(self._unfollowed(args, kwargs)):
+            raise NoRule(HIDDEN)
+
+    def _unfollowed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+        return [t for t in tensors((args, kwargs)) if self.slots.of(t) is None]
+
+    def _borrow_factors(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """(After the call, which may have written into one of them.)"""
+        for a in (*args, *kwargs.values()) if kwargs else args:
+            if isinstance(a, Tensor) and self.slots.of(a) is None:
+                self._factors.append((a, version(a)))
 
     # One method a kind of rule. -------------------------------------------------------------------
 
@@ -189,10 +222,12 @@ class Recorder(TorchFunctionMode):
         self.statistics.append(statistics)
         if slot is not None:
             self._step("batch_norm", (slot,), y, scale, scale)
+            self._borrow_factors(args[3:4], {"weight": kwargs.get("weight")})
         return y
 
     def _unruled(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
-        y = ELEMENTARY.get(name, func)(*args, **kwargs)
+        known = {} if under_saved_tensor_hooks() else ELEMENTARY  # what is recomputed must be the same
+        y = known.get(name, func)(*args, **kwargs)
         if name in CONSTANT or carries_no_derivative(y):
             return y
         return self._follow(y, without_rule=name)
@@ -207,7 +242,7 @@ class Recorder(TorchFunctionMode):
             if args and isinstance(args[0], Tensor) and canonical_name(func, args)[1]:
                 self._undo.append((args[0], args[0].clone()))
         elif self.reason is None and self._descends(args, kwargs):
-            raise NoRule("something depends on the input by a way that was not recorded")
+            raise NoRule(HIDDEN)
         return func(*args, **kwargs)
 
     def _descends(self, *values: Any) -> bool:
