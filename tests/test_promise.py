@@ -342,6 +342,22 @@ def test_a_stored_vector_that_leads_nowhere_is_given_up(activation):
     assert found[5] > 0.7
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda z: torch.fft.rfft(z).abs(),
+        lambda z: torch.instance_norm(
+            z.view(-1, 2, 3), None, None, None, None, True, 0.1, 1e-5, False
+        ).flatten(1),
+        torch.randn(6).add,
+    ],
+)
+def test_spellings_that_were_refused_for_no_reason(model):
+    x = torch.randn(3, 6)
+    for _ in range(3):
+        assert_close(jn.linearize(model, x).dense(), dense(model, x))
+
+
 def test_a_model_under_no_grad():
     body, head = nn.Linear(3, 4), nn.Linear(4, 2)
 

@@ -16,7 +16,7 @@ from ..tracing import tracing
 from .ancestry import Ancestry
 from .batchnorm import Gate, Statistics, batch_norm, under_saved_tensor_hooks
 from .calls import CONSTANT, canonical_name, carries_no_derivative, is_counter, one_way, tensors
-from .decompose import ELEMENTARY
+from .decompose import elementary
 from .rules import RULES, NoRule, Rule
 from .rules.table import LIST, Borrowed
 from .slots import Slots
@@ -226,8 +226,8 @@ class Recorder(TorchFunctionMode):
         return y
 
     def _unruled(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
-        known = {} if under_saved_tensor_hooks() else ELEMENTARY  # what is recomputed must be the same
-        y = known.get(name, func)(*args, **kwargs)
+        run = func if under_saved_tensor_hooks() else elementary(name, func)  # recomputed must be the same
+        y = run(*args, **kwargs)
         if name in CONSTANT or carries_no_derivative(y):
             return y
         return self._follow(y, without_rule=name)

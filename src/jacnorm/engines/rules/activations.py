@@ -94,6 +94,8 @@ def softshrink(x: Tensor, lambd: float = 0.5) -> Any:
 
 @piecewise("abs", "absolute", "__abs__")
 def absolute(x: Tensor) -> Any:
+    if x.is_complex():
+        raise NoRule("abs of complex numbers")
     return x.abs(), *scaling(x.detach().sign())
 
 
