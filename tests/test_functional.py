@@ -69,7 +69,7 @@ def test_known_models_with_arguments_skip_the_check_until_these_are_of_another_k
 
 
 def test_an_option_that_nobody_knows_is_named():
-    with pytest.raises(jn.ModelError, match="unexpected keyword argument 'batchnorm'"):
+    with pytest.raises(jn.ModelError, match=r"argument 'batchnorm'\. Did you mean batch_norm="):
         jn.linearize(MLP((4, 5, 3)), torch.randn(2, 4), batchnorm="flowing")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import Any
 
 import torch
@@ -46,6 +48,11 @@ def _advice(error: Exception) -> str:
             "It takes more than x. Give it the rest in a function that you define once, outside the loop: "
             "def f(x): return model(x, t)"
         )
+    if named := re.search("unexpected keyword argument '(.+?)'", str(error)):
+        near = get_close_matches(named[1], ("engine", "batch_norm", "at", "to"), 1)
+        return f"Did you mean {near[0]}=?" if near else "It gets the arguments that linearize does not know."
+    if "dtype" in str(error):
+        return "x must have the dtype of the weights."
     return "The first axis of x is the batch; for a single sample pass x.unsqueeze(0)."
 
 

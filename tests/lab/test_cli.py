@@ -198,6 +198,7 @@ def test_without_locks_on_files():
         ([], "required: COMMAND"),
         (["tran"], "invalid choice"),
         (["train", "--epohcs", "3"], "did you mean '--epochs'?"),
+        (["train", "--lr", "3"], "did you mean '--learning-rate'?"),
         (["train", "--data", "FashionMNIST"], "did you mean 'fashion-mnist'?"),
         (["train", "--data", "kmnist", "--data-root", "nowhere"], "nowhere: there is no such folder"),
         (["train", "--net", "own_net:needs_arguments"], "takes nothing and returns a net"),

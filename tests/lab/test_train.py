@@ -154,8 +154,12 @@ def test_divergence_says_where_and_keeps_the_checkpoint(digits, tmp_path):
 def test_divergence_in_the_last_step_is_found_by_validation(scale, digits, tmp_path):
     far = Split(torch.full_like(digits.test.images, scale), digits.test.labels)
     data = DataSet("digits", digits.train, far, digits.mean, digits.std, digits.classes)
-    with pytest.raises(DivergedError, match=r"Epoch 1, validation: .* There is no checkpoint yet"):
+    with pytest.raises(DivergedError, match=r"Epoch 1, validation: .*smaller learning rate") as raised:
         train(RunConfig(epochs=3), data, tmp_path)
+    assert raised.value.result == json.loads((tmp_path / "result.json").read_text())
+    assert raised.value.result["test"] is None
+    with pytest.raises(UsageError, match=r"has no network, it diverged\. Epoch 1, validation: "):
+        load_run(tmp_path, read_config(tmp_path), data)
 
 
 def test_held_out_protocol_keeps_the_test_split_for_the_end(digits, tmp_path):

@@ -36,9 +36,11 @@ class Estimate:
             f"σ: mean {self.sigma.mean():.4g}, max {self.sigma.max():.4g}; "
             f"worst relative residual {worst:.1e} after {self.iterations} rounds"
         )
-        if failed:
-            text += f"; {failed} of {len(self.sigma)} samples not converged: try a larger max_iterations="
-        return text
+        if not failed:
+            return f"{text}; all converged"
+        rounding = worst < 100 * torch.finfo(self.sigma.dtype).eps
+        advice = "x.double(), rounding is the limit" if rounding else "a larger max_iterations="
+        return f"{text}; {failed} of {len(self.sigma)} samples not converged: try {advice}"
 
 
 def from_left(J: Operator, u: Tensor, tol: float, iterations: int) -> Estimate:

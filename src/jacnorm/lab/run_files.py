@@ -59,6 +59,9 @@ class RunFiles:
     def finish(self, run: Run, result: dict[str, Any]) -> None:
         weights = self.folder / "weights.safetensors"
         checkpoint.save(weights, run.model.state_dict(), {"config": asdict(run.config), **marked(run)})
+        self.write_result(result)
+
+    def write_result(self, result: dict[str, Any]) -> None:
         checkpoint.write_json(self.result, result)
 
     def _check_settings(self, config: RunConfig) -> None:
@@ -98,8 +101,17 @@ def read_config(folder: Path) -> RunConfig:
 
 
 def check_finished(folder: Path) -> None:
-    if not (folder / "weights.safetensors").exists():
-        raise UsageError(f"{folder} is not finished: go on with jacnorm train --out {folder} --resume")
+    if (folder / "weights.safetensors").exists():
+        return
+    if what := divergence(folder):
+        raise UsageError(f"{folder} has no network, it diverged. {what}")
+    raise UsageError(f"{folder} is not finished: go on with jacnorm train --out {folder} --resume")
+
+
+def divergence(folder: Path) -> str | None:
+    """What happened to a run that diverged."""
+    file = folder / "result.json"
+    return json.loads(file.read_text()).get("diverged") if file.exists() else None
 
 
 def load_run(folder: Path, config: RunConfig, data: DataSet) -> Normalized:

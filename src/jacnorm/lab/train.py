@@ -29,9 +29,7 @@ HELD_OUT = 1 / 6  # of the train split, under the protocol "held-out"
 class DivergedError(JacnormError):
     """Training cannot go on; the message says where it stopped and what to try."""
 
-    def __init__(self, message: str, run: Run):
-        super().__init__(message)
-        self.run = run
+    result: dict[str, Any]  # what there is of one
 
 
 def train(
@@ -54,18 +52,28 @@ def train(
         with share.first_goes_ahead():
             files.prepare(run, resume) if share.first else files.load(run)
         run.body = share.spread(run.model.body)
-        with progress.training(config, len(run.history), len(run_data.train)):
-            for epoch in range(len(run.history), config.epochs):
-                metrics = train_epoch(run, run_data.train, epoch, progress)
-                metrics |= prefixed("validation", validate(run, run_data.test))
-                run.history.append(metrics)
-                if share.first:
-                    files.save_epoch(run)
-                progress.epoch_done(metrics)
+        try:
+            with progress.training(config, len(run.history), len(run_data.train)):
+                train_epochs(run, run_data, files, progress)
+        except DivergedError as error:
+            error.result = {**result_of(run, None, device), "diverged": str(error)}
+            if share.first:
+                files.write_result(error.result)
+            raise
     result = result_of(run, score(run.model, data.test.to(device)), device)
     if share.first:
         files.finish(run, result)
     return result
+
+
+def train_epochs(run: Run, data: DataSet, files: RunFiles, progress: Progress) -> None:
+    for epoch in range(len(run.history), run.config.epochs):
+        metrics = train_epoch(run, data.train, epoch, progress)
+        metrics |= prefixed("validation", validate(run, data.test))
+        run.history.append(metrics)
+        if run.share.first:
+            files.save_epoch(run)
+        progress.epoch_done(metrics)
 
 
 def result_of(run: Run, test: dict[str, float] | None, device: torch.device | str) -> dict[str, Any]:
@@ -164,8 +172,8 @@ def _mix(seed: int, epoch: int) -> int:
 
 def _diverged(run: Run, where: str, what: str) -> DivergedError:
     epochs = len(run.history)
-    kept = f"The checkpoint of epoch {epochs} is kept." if epochs else "There is no checkpoint yet."
+    kept = f" The checkpoint of epoch {epochs} is kept." if epochs else ""
     advice = "Try a smaller learning rate"
     if run.penalty is not None:
         advice += f" or weight (they are {run.config.learning_rate} and {run.config.weight})"
-    return DivergedError(f"Epoch {epochs + 1}, {where}: {what} {advice}. {kept}", run)
+    return DivergedError(f"Epoch {epochs + 1}, {where}: {what} {advice}.{kept}")

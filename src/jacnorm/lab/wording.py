@@ -21,7 +21,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     names = list(known)
     plain = {name.replace("-", "").replace("_", ""): name for name in names}
     typed = word.strip("-").lower().replace("-", "").replace("_", "")
-    if HABITS.get(typed) in names:
-        return f"did you mean {HABITS[typed]!r}?"
+    if (habit := HABITS.get(typed, "").replace("_", "")) in plain:
+        return f"did you mean {plain[habit]!r}?"
     near = get_close_matches(typed, plain, n=1, cutoff=0.7)
     return f"did you mean {plain[near[0]]!r}?" if near else f"choose one of {', '.join(names)}"

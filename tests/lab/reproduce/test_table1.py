@@ -266,17 +266,18 @@ def test_a_method_that_always_diverged_is_not_missing(screening, experiment, res
     for config in first:
         diverge(results / experiment.name, config)
     section = table1(experiment, results)
-    assert section.notes[-1].startswith(f"Diverged, so without an accuracy: {len(first)} runs (")
+    assert f"; and {len(first) - 8} more. Nothing else is there of l2, none, spectral" in section.notes[-1]
     assert (section.tables, section.verdicts, section.under_way) == ((), (), "")
     file = results.parent / "experiments" / f"{experiment.name}.toml"
-    assert collect([Item(file, experiment)], results).time == "0 seconds"
+    content = collect([Item(file, experiment)], results)
+    assert (content.runs, content.time) == (0, "0 seconds")
 
 
 def test_a_seed_that_diverged_is_neither_counted_nor_missing(experiment, complete):
     (lost,) = (run for run in experiment.runs if run.label == "l2" and run.seed == 1 and is_chosen(run))
     diverge(complete / experiment.name, lost)
     section = table1(experiment, complete)
-    assert section.notes[-1] == "Diverged, so without an accuracy: 1 run (1 of l2)."
+    assert section.notes[-1] == "Diverged, so never chosen and without an accuracy: l2 0.001 s1, epochs 50."
     assert section.tables[0].rows[1][:2] == ("l2", "2 of 3")
     assert section.under_way == ""
 

@@ -83,10 +83,15 @@ def test_a_run_that_diverges_is_a_result(tmp_path, monkeypatch, capsys):
     assert f"({bad.id})  diverged: Epoch 1, step" in told.err
     assert "4 of 4 runs done, 0 running, 0 waiting, 0 failed, 1 of those done diverged" in told.out
     assert re.search(rf"^  diverged none s0, .*\({bad.id}\)  Epoch 1, step", told.out, re.MULTILINE)
-    assert "Diverged, so without an accuracy: 1 run (1 of none)." in told.out
+    assert "Diverged, so never chosen and without an accuracy: none s0, learning_rate 1000000.0" in told.out
     assert "missing" not in told.out
     assert store.validation_loss(good) < store.validation_loss(bad) == float("inf")
     json.loads(store.result_file(bad).read_text(), parse_constant=pytest.fail)  # no NaN: others read it too
+    folders = [str(store.run_folder(run)) for run in (bad, good)]
+    assert main(["evaluate", *folders, "--noise", "--images", "20"]) == 0
+    assert f"{store.run_folder(bad)}: left out, it diverged" in capsys.readouterr().err
+    assert main(["evaluate", folders[0], "--noise"]) == 2
+    assert "has no network, it diverged. Epoch 1, step" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

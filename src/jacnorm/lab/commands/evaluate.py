@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from ..evaluate.noise import white_noise
 from ..evaluate.record import alarms, rows, shown
 from ..evaluate.stored import cost
 from ..nets import Normalized
-from ..run_files import load_run, read_config
+from ..run_files import divergence, load_run, read_config
 from ..score import score
 from ..tables import table
 from .common import add_command, add_machine_options, need, use_machine
@@ -129,6 +130,7 @@ def _chosen(args: argparse.Namespace) -> list[str]:
 
 
 def _load(args: argparse.Namespace, device: torch.device) -> tuple[DataSet, list[Trained]]:
+    args.folders = _left_in(args.folders)
     configs = [read_config(folder) for folder in args.folders]
     names = sorted({config.data for config in configs})
     if len(names) > 1:
@@ -143,6 +145,16 @@ def _load(args: argparse.Namespace, device: torch.device) -> tuple[DataSet, list
         Trained(folder, config, load_run(folder, config, data).to(device))
         for folder, config in zip(args.folders, configs, strict=True)
     ]
+
+
+def _left_in(folders: list[Path]) -> list[Path]:
+    """Of many, those that have a network; a single one is told what is wrong with it."""
+    gone = [folder for folder in folders if divergence(folder)]
+    if len(folders) == len(gone):
+        return folders
+    for folder in gone:
+        print(f"{folder}: left out, it diverged", file=sys.stderr)
+    return [folder for folder in folders if folder not in gone]
 
 
 def _evaluated(

@@ -53,7 +53,7 @@ class CifarSet:
         if not download:
             raise DataError(
                 f"{root}: has neither {BINARY} nor a complete {PYTHON}; load with download=True, "
-                f"or name the folder that has one with root= or JACNORM_DATA"
+                f"or name the folder that has one with --data-root or JACNORM_DATA"
             )
         archive = root / self.archive
         download_file([mirror + self.archive for mirror in self.mirrors], archive, self.md5)

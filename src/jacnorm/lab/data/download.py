@@ -64,7 +64,7 @@ def _prepare(folder: Path) -> list[Path]:
 def _not_writable(folder: Path, reason: str | None) -> DataError:
     return DataError(
         f"{folder}: cannot download into it ({reason}); name a folder that you can write to "
-        f"with root= or JACNORM_DATA"
+        f"with --data-root or JACNORM_DATA"
     )
 
 

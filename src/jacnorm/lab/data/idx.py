@@ -55,7 +55,7 @@ class IdxSet:
         if not download:
             raise DataError(
                 f"{packed}: there is no such file, packed or not; load with download=True, "
-                f"or name the folder that has {self.folder} with root= or JACNORM_DATA"
+                f"or name the folder that has {self.folder} with --data-root or JACNORM_DATA"
             )
         download_file([mirror + packed.name for mirror in self.mirrors], packed, md5)
         return packed

@@ -13,6 +13,7 @@ from ..reproduce.catalog import Item
 from ..reproduce.remarks import read_remarks
 from ..reproduce.section import Section
 from ..reproduce.tell import tell
+from ..results import has_diverged
 from .deviations import Deviation, deviations
 from .drawings import Drawing, drawings
 from .rerun import commands
@@ -67,7 +68,7 @@ def collect(items: Sequence[Item], results: Path) -> Content:
         under_way=tuple((s.title, s.under_way) for _, s in present if s.under_way),
         deviations=tuple(deviations([item for item, _ in present if item.is_papers or item.is_quick])),
         environments=_environments([r for _, section in present for r in section.results]),
-        runs=len(trained),
+        runs=sum(not has_diverged(result) for result in trained),
         time=_duration(sum(sum(result["history"].get("seconds", ())) for result in trained)),
         outcomes=outcomes(theirs),
         own_questions=own_questions(theirs),

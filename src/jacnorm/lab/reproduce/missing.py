@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from ..config import RunConfig
 from ..results import has_diverged, validation_loss
 from ..sweep.experiment import Experiment
+from ..sweep.naming import names
 from .choice import Choice, labels
-from .numbers import count
 from .stored import Stored
+
+MOST_NAMED = 8
 
 
 def diverged(experiment: Experiment, stored: Stored) -> tuple[str, ...]:
     """Such runs are results as well."""
     there = [run for run in experiment.all_runs if run.id in stored.results]
-    found = Counter(run.label for run in there if has_diverged(stored.results[run.id]))
+    found = [run for run in there if has_diverged(stored.results[run.id])]
     if not found:
         return ()
-    each = ", ".join(f"{number} of {label}" for label, number in found.items())
-    return (f"Diverged, so without an accuracy: {count(found.total(), 'run')} ({each}).",)
+    called = names(experiment.all_runs)
+    each = "; ".join(called[run.id] for run in found[:MOST_NAMED])
+    more = f"; and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    lost = {run.label for run in found} - {run.label for run in there if run not in found}
+    nothing = f" Nothing else is there of {', '.join(sorted(lost))}, so nothing was chosen." if lost else ""
+    return (f"Diverged, so never chosen and without an accuracy: {each}{more}.{nothing}",)
 
 
 def missing(experiment: Experiment, stored: Stored, choices: Sequence[Choice]) -> tuple[str, ...]:

@@ -150,6 +150,8 @@ def _screening_epochs(path: Path, section: dict[str, Any] | None, runs: tuple[Ru
         raise ConfigError(f"{path}: with [screening], epochs belongs in [base]")
     epochs, full = section["epochs"], runs[0].epochs
     if type(epochs) is not int or not 0 < epochs < full:
+        if full == 1:
+            raise ConfigError(f"{path}: [screening] is for runs of more than 1 epoch")
         raise ConfigError(
             f"{path}: [screening] epochs = {epochs!r}: it must be a whole number from 1 to {full - 1}, less "
             f"than the {full} of a run in full"

@@ -21,7 +21,10 @@ def sweep(experiment: Experiment, engine: Engine) -> Status:
         print(f"{experiment.title}, stage 1 of 2; {coming}", file=sys.stderr, flush=True)
     first = _stage(f"{experiment.title}, screening", experiment.screening_runs(), engine)
     losses = {config.id: engine.store.validation_loss(config) for config in first.done}
-    second = _stage(f"{experiment.title}, chosen", experiment.chosen_runs(losses), engine)
+    if not (chosen := experiment.chosen_runs(losses)):
+        print("No setting is left to train in full.", file=sys.stderr)
+        return first
+    second = _stage(f"{experiment.title}, chosen", chosen, engine)
     return Status(
         first.done + second.done, (), first.failed + second.failed, (), first.diverged + second.diverged
     )

@@ -21,7 +21,7 @@ from ..allocator import keep_memory
 from ..config import RunConfig, make_config
 from ..data import DataSet, load
 from ..progress import Progress
-from ..train import DivergedError, result_of, train
+from ..train import DivergedError, train
 from .engine import Ending
 from .store import Store
 
@@ -65,7 +65,7 @@ def _result(config: RunConfig, data: DataSet, folder: Path, device: str) -> dict
         return train(config, data, folder, device=device, resume=True, progress=Progress(stream=sys.stderr))
     except DivergedError as error:
         print(f"diverged: {error}", file=sys.stderr)
-        return {**result_of(error.run, None, device), "diverged": str(error)}
+        return error.result
 
 
 def attempt(task: dict[str, Any]) -> int:
