@@ -38,20 +38,21 @@ def run(model: Callable[..., Any], x: Tensor, *args: Any, **kwargs: Any) -> Any:
     except (RuntimeError, ValueError, TypeError) as error:
         raise ModelError(
             f"The model failed on x of shape {tuple(x.shape)}, dtype {x.dtype}: {str(error).rstrip('.')}. "
-            f"{_advice(error)}"
+            f"{_advice(error, kwargs)}"
         ) from error
 
 
-def _advice(error: Exception) -> str:
+def _advice(error: Exception, kwargs: dict[str, Any]) -> str:
     if isinstance(error, TypeError) and "missing" in str(error) and "argument" in str(error):
         return (
             "It takes more than x. Give it the rest in a function that you define once, outside the loop: "
             "def f(x): return model(x, t)"
         )
-    if named := re.search("unexpected keyword argument '(.+?)'", str(error)):
-        near = get_close_matches(named[1], ("engine", "batch_norm", "at", "to"), 1)
+    unknown = re.search("unexpected keyword argument '(.+?)'", str(error))
+    if unknown and unknown[1] in kwargs:
+        near = get_close_matches(unknown[1], ("engine", "batch_norm", "at", "to"), 1)
         return f"Did you mean {near[0]}=?" if near else "It gets the arguments that linearize does not know."
-    if "dtype" in str(error):
+    if re.search("same dtype|scalar type|Input type", str(error)):
         return "x must have the dtype of the weights."
     return "The first axis of x is the batch; for a single sample pass x.unsqueeze(0)."
 

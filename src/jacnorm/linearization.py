@@ -11,7 +11,8 @@ from torch import Tensor
 
 from .checks import check_vector
 from .engines.autograd import Graph
-from .engines.recorder import Recorder
+from .engines.reads import Reads
+from .engines.recorder import Recorder, WeightedLayer
 from .engines.section import Section
 from .engines.tape import Tape
 from .errors import InputError
@@ -29,7 +30,7 @@ class Linearization:
     precision that the model ran in and returned in `dtype`, float32 or better. `engine` says what computes
     them and `reason` why it is not the layerwise engine (None if it is). `layers` are the linear and
     convolution layers that were called, as operators; `tape` is the recorded network, if there is one and J
-    is its Jacobian. `input_shape` and `output_shape` are those of J.
+    is its Jacobian; `graph` is autograd's, likewise. `input_shape` and `output_shape` are those of J.
     """
 
     def __init__(
@@ -48,13 +49,18 @@ class Linearization:
         self.dtype, self.output_dtype = at_least_single(self.input_dtype), section.last.dtype
         self.activation_bytes = recorder.slots.bytes
         self._products, self._part = products, part
+        self.verified = False  # in the run that made this, which then took longer
         self.paid_by: tuple[object, int] | None = None  # the penalty that linearized, and its factor
         self._transforms: tuple[Callable[[Linearization], Linearization], ...] = ()
-        self._is_spoilt = recorder.is_spoilt
+        self._reads = recorder.reads if self.tape is not None else _weights(layers)
 
     @property
     def tape(self) -> Tape | None:
         return self._products if isinstance(self._products, Tape) else None
+
+    @property
+    def graph(self) -> Graph | None:
+        return self._products if isinstance(self._products, Graph) else None
 
     @property
     def engine(self) -> Literal["layerwise", "autograd"]:
@@ -90,7 +96,7 @@ class Linearization:
         return J
 
     def check_unchanged(self) -> None:
-        if self._is_spoilt():
+        if self._reads.spoilt:
             raise InputError(
                 "The model's weights have changed since linearize(), or what it computed was written into "
                 "(J.output, say); its masks belong to the old ones. Linearize again after optimizer.step()."
@@ -98,7 +104,8 @@ class Linearization:
 
     def dense(self) -> Tensor:
         """All of J, shape (B, n_out, n_in): one product for each output, or input if they are fewer."""
-        return rows(self) if is_wide(self) else rows(Transposed(self)).mT
+        one_way = self.graph is not None and self.graph.refusal is not None  # there is Jᵀu alone
+        return rows(self) if one_way or is_wide(self) else rows(Transposed(self)).mT
 
     def affine(self, scale: float, shift: float) -> Linearization:
         """scale·J + shift·I, for a model whose output has the shape of its input.
@@ -139,6 +146,14 @@ class Linearization:
         shapes = f"{tuple(self.input_shape)} -> {tuple(self.output_shape)}"
         why = "" if self.reason is None else f", reason={self.reason!r}"
         return f"Linearization({shapes}, engine={self.engine!r}{why})"
+
+
+def _weights(layers: list[WeightedLayer]) -> Reads:
+    """All that is looked after where autograd serves, which looks after the rest itself."""
+    reads = Reads()
+    for layer in layers:
+        reads.add(layer.weight)
+    return reads
 
 
 def _outside_inference_mode(product: Callable[[Tensor], Any], w: Tensor) -> Any:

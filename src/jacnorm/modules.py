@@ -49,6 +49,10 @@ def named_parameters(modules: dict[str, nn.Module]) -> list[tuple[str, nn.Parame
     return [pair for root, module in modules.items() for pair in module.named_parameters(prefix=root)]
 
 
+def random_state(device: torch.device) -> Tensor:
+    return torch.get_rng_state() if device.type == "cpu" else torch.get_device_module(device).get_rng_state()
+
+
 @contextmanager
 def unchanged(modules: dict[str, nn.Module], device: torch.device) -> Iterator[None]:
     """Buffers, gradients and the random state are afterwards what they were."""

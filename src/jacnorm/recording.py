@@ -18,12 +18,12 @@ from .engines.batchnorm import Gate
 from .engines.recorder import Recorder
 from .engines.rules import NoRule
 from .engines.section import Section
-from .engines.tape import Plan, Tape
+from .engines.tape import Plan, Tape, version
 from .engines.traced import check_plan
 from .errors import InputError, UnsupportedModelError
 from .forwarding import replaced_forward
 from .linearization import Linearization
-from .modules import modules_of, unchanged
+from .modules import modules_of, random_state, unchanged
 from .precision import without_autocast
 from .request import BatchNorm, Engine, Request
 from .tracing import CAN_TRACE, refuse, tracing, while_tracing
@@ -110,12 +110,13 @@ def linearized(request: Request) -> Linearization:
     with torch.inference_mode(False), torch.enable_grad():
         if request.x.is_inference():
             request = replace(request, x=request.x.clone())
-        J = None
+        J, new_way = None, False
         alone = len(request.x) == 1
         if request.engine != "autograd" and known.layerwise and (known.independent or alone):
             J = _record(request, known)
+            new_way = J is None
         if J is None:
-            J = _record_and_verify(request, known)
+            J = _record_and_verify(request, known, new_way=new_way)
     J.output = J.output if wants_gradients else J.output.detach()
     return J
 
@@ -167,11 +168,11 @@ def _record(request: Request, known: Verdict) -> Linearization | None:
         return _made(tape, section, output, recorder, None, request)
     except NoRule:
         recorder.roll_back()
-        known.independent = known.flipped = False
+        known.flipped = False
         return None
 
 
-def _record_and_verify(request: Request, known: Verdict) -> Linearization:
+def _record_and_verify(request: Request, known: Verdict, *, new_way: bool) -> Linearization:
     """Record the calls and autograd's graph in one run, so that either engine can serve."""
     gate, engine = Gate(), request.engine
     reason = {"auto": known.reason, "layerwise": None, "autograd": "asked for"}[engine]
@@ -180,31 +181,37 @@ def _record_and_verify(request: Request, known: Verdict) -> Linearization:
         output = section.run(request.x, recorder, graph=True)
     graph = Graph(section.first, section.last, gate)
     tape, reason = _tape(recorder)
-    if recorder.was_without_grad and graph.is_cut():
+    if recorder.without_grad and not graph.nodes:
         raise UnsupportedModelError(
             "There is no way from the input to the output, which would make the Jacobian zero: "
             f"{reason}. Freeze layers with requires_grad_(False) instead."
         )
     with without_autocast(section.first.device):
-        if not known.independent:
-            known.independent = check_independent(graph, section.last)
+        if not known.independent or new_way:
+            known.independent = check_independent(graph, section.last, thoroughly=not known.independent)
         if tape is not None:
             reason = disagreement(tape, graph, section.last, section.first, recorder.eps)
-        if (tape is None or reason is not None) and not known.flipped:
-            known.flipped, known.refusal = True, refusal(graph, section.last, section.first, recorder.eps)
-            if doubt := doubts(section.last):
-                warnings.warn(doubt, stacklevel=3)
+        if tape is None or reason is not None:
+            _check_graph(graph, section, recorder, known)
     if engine != "autograd":
-        known.layerwise, known.reason = reason is None, reason
-        known.plan = () if tape is None else tape.plan
-        known.plans.add(known.plan)
+        known.learn(reason, () if tape is None else tape.plan)
     if reason is not None and engine == "layerwise":
         raise UnsupportedModelError(
             f"The layerwise engine cannot take this model: {reason}. Use engine='auto' or engine='autograd'."
         )
-    graph.refusal = known.refusal
     products = graph if reason is not None or tape is None else tape
-    return _made(products, section, output, recorder, reason, request)
+    J = _made(products, section, output, recorder, reason, request)
+    J.verified = True
+    return J
+
+
+def _check_graph(graph: Graph, section: Section, recorder: Recorder, known: Verdict) -> None:
+    if not known.flipped:
+        known.flipped, known.refusal = True, refusal(graph, section.last, section.first, recorder.eps)
+        graph.free()
+        if doubt := doubts(graph):
+            warnings.warn(doubt, stacklevel=5)  # where linearize is called
+    graph.refusal = known.refusal
 
 
 def _made(
@@ -215,16 +222,20 @@ def _made(
     reason: str | None,
     request: Request,
 ) -> Linearization:
-    statistics = recorder.statistics
+    statistics, whole, written = recorder.statistics, output.detach(), version(request.x)
 
     def part(positions: Tensor) -> Linearization:
-        asked = request.part(positions, statistics)
-        if tracing():
+        if version(request.x) != written:
+            raise InputError(
+                "x was written into since linearize(): a part of the batch would be another one."
+            )
+        asked, device = request.part(positions, statistics), request.x.device
+        if tracing() or not request.has_rows:
             return linearized(asked)
-        before = torch.random.get_rng_state()
+        before = random_state(device)
         J = linearized(asked)
-        if torch.equal(before, torch.random.get_rng_state()):  # else there are other dropout masks
-            _check_part(J.output.detach(), output.detach()[positions])
+        if torch.equal(before, random_state(device)):  # else there are other dropout masks
+            _check_part(J.output.detach(), whole[positions])
         return J
 
     return Linearization(products, section, output, recorder, reason, part)
@@ -257,9 +268,9 @@ def _check_part(output: Tensor, expected: Tensor) -> None:
     tolerance = 10 * torch.finfo(output.dtype).eps ** 0.5
     if not torch.allclose(output, expected, tolerance, tolerance * float(expected.abs().max())):
         raise InputError(
-            "A part of the batch does not give the output that it gave in the whole batch. Either x was "
-            "written into since, or an argument that has as many rows as the batch has samples is not a row "
-            "for each: leave fraction= out, or bind it, as in functools.partial(model, mask=mask)."
+            "A part of the batch does not give the output that it gave in the whole batch: an argument that "
+            "has as many rows as the batch has samples seems not to have a row for each. Leave fraction= "
+            "out, or bind it, as in functools.partial(model, mask=mask)."
         )
 
 

@@ -43,12 +43,19 @@ class Request:
     def section(self) -> Section:
         return Section(self.model, self.args, self.kwargs, self.at, self.to)
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether there are further arguments that seem to have a row for each sample."""
+        return any(self._is_rows(value) for value in (*self.args, *self.kwargs.values()))
+
+    def _is_rows(self, value: Any) -> bool:
+        return isinstance(value, Tensor) and value.dim() > 0 and len(value) == len(self.x)
+
     def part(self, positions: Tensor, given: Sequence[Statistics | None]) -> Request:
         """The same for some samples; further arguments with a row a sample go along."""
 
         def taken(value: Any) -> Any:
-            a_row_each = isinstance(value, Tensor) and value.dim() > 0 and len(value) == len(self.x)
-            return value[positions] if a_row_each else value
+            return value[positions] if self._is_rows(value) else value
 
         args, kwargs = tuple(map(taken, self.args)), {k: taken(v) for k, v in self.kwargs.items()}
         return replace(self, x=self.x[positions], args=args, kwargs=kwargs, given=given)

@@ -1,4 +1,4 @@
-"""Trust, but verify: the first time a model comes by, its products are checked against autograd's."""
+"""Trust, but verify: a model's products are checked against autograd's, at its first visit and later ones."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import math
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .engines.autograd import Graph, custom_functions
+from .engines.autograd import Graph
 from .engines.tape import Plan, Tape
 from .errors import CoupledSamplesError, UnsupportedModelError
 from .modules import modules_of
 from .precision import at_least_single
 from .tracing import inside_torch_func, while_tracing
 
+COARSE = 0.1  # bfloat16 is off by a few percent in a deep network
 Kind = tuple[tuple[int, ...], torch.dtype, str, Any]
 
 
@@ -27,7 +29,7 @@ class Verdict:
     layerwise: bool = False  # every call has a rule, and the products are autograd's
     reason: str | None = None  # why not, where that is known
     plan: Plan = ()  # the calls that were checked last ...
-    plans: set[Plan] = field(default_factory=set)  # ... and all others before
+    plans: set[Plan] = field(default_factory=set)  # ... and others before
     flipped: bool = False  # autograd's graph was asked for J v ...
     refusal: str | None = None  # ... and this is why it cannot give that
     visits: int = 0
@@ -41,13 +43,21 @@ class Verdict:
         if self.visits & (self.visits - 1) == 0:
             self.forget()
 
+    def learn(self, reason: str | None, plan: Plan) -> None:
+        """What a check has shown of the layerwise engine."""
+        self.layerwise, self.reason, self.plan = reason is None, reason, plan
+        if len(self.plans) > MOST:
+            self.plans.clear()
+        self.plans.add(plan)
+
     def forget(self) -> None:
         self.independent = self.layerwise = self.flipped = False
         self.reason = self.refusal = None
         self.plans.clear()
 
 
-MOST_VERDICTS = 64  # of one model; a number that changes with every call must not fill the memory
+LARGE = 8  # a whole number from here on is no axis: the time of a diffusion model, say
+MOST = 64  # verdicts of a model, and ways through it: what never repeats must not fill the memory
 _verdicts: weakref.WeakKeyDictionary[Any, dict[Any, Verdict]] = weakref.WeakKeyDictionary()
 
 
@@ -59,7 +69,10 @@ def kind(x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind:
 
 def _what(value: Any) -> Any:
     """Of an argument: switches and axes decide what a model computes, other things only its numbers."""
-    return value if isinstance(value, bool | int | str | None) else type(value)
+    if isinstance(value, tuple | list):
+        return tuple(map(_what, value))
+    is_switch = isinstance(value, bool | str | None) or (isinstance(value, int) and abs(value) < LARGE)
+    return value if is_switch else type(value)
 
 
 def verdict(model: Any, kind: Kind, *section: str | None) -> Verdict:
@@ -72,7 +85,7 @@ def verdict(model: Any, kind: Kind, *section: str | None) -> Verdict:
     key = (what, _modes(model), autocast, kind, *section)
     try:
         known = _verdicts.setdefault(owner, {})
-        if len(known) > MOST_VERDICTS:
+        if len(known) > MOST:
             known.clear()
         return known.setdefault(key, Verdict())
     except TypeError:  # cannot be hashed or weakly referenced: looked at each time
@@ -90,18 +103,20 @@ def known_plan(model: Any, kind: Kind) -> Plan | None:
     return known.plan if known.layerwise and known.independent else None
 
 
-def check_independent(graph: Graph, output: Tensor) -> bool:
+def check_independent(graph: Graph, output: Tensor, *, thoroughly: bool = True) -> bool:
     """Whether samples were seen to be independent; False where there was nothing to see it by.
 
     Cotangents of some samples are pulled back, and the others must get nothing. The groups split the
-    batch by each binary digit of the position, so that any two samples are apart in one of them.
+    batch by each binary digit of the position, so that any two samples are apart in one of them; one
+    group is enough where only a part of the model is new.
     """
     seen = len(output) > 1
-    for chosen in _groups(len(output), output.device):
+    groups = _groups(len(output), output.device)
+    for chosen in groups if thoroughly else islice(groups, 1):
         with torch.no_grad():
             pulled = graph.vjp(_probe(output) * chosen.view(-1, *[1] * (output.dim() - 1)))
         if pulled is None:
-            continue
+            return False
         size = pulled.abs().reshape(len(pulled), -1).amax(1)
         own, others = float(size[chosen].max()), float(size[~chosen].max())
         seen = seen and 0 < own < float("inf")
@@ -132,9 +147,10 @@ def disagreement(tape: Tape, graph: Graph, output: Tensor, x: Tensor, eps: float
         return "a rule gave a wrong shape (please report this model)"
     ours, theirs, forward = (t.to(at_least_single(t.dtype)) for t in (ours, theirs, forward))
     size = theirs.norm().clamp_min(torch.finfo(theirs.dtype).tiny)
-    distance = max(float((ours - theirs).norm() / size), _asymmetry(forward, u, theirs, v))
-    if distance <= _tolerance(eps):
+    differences = float((ours - theirs).norm() / size), _asymmetry(forward, u, theirs, v)
+    if all(difference <= min(4 * eps**0.5, COARSE) for difference in differences):  # and is not NaN
         return None
+    distance = max(differences)
     return f"its products differ from autograd's by {distance:.1e} (please report this model)"
 
 
@@ -153,9 +169,10 @@ def refusal(graph: Graph, output: Tensor, x: Tensor, eps: float) -> str | None:
     if pulled is None:
         return None
     distance = _asymmetry(pushed, u, pulled, v)
-    if distance <= _tolerance(eps) or math.isnan(distance):  # NaN is others' business
+    # Reduced precision inside kernels (TF32) must not count; NaN is others' business.
+    if distance <= min(max(4 * eps**0.5, 0.01), COARSE) or math.isnan(distance):
         return None
-    names = ", ".join(f.__name__ for f in custom_functions(output))
+    names = ", ".join(f.__name__ for f in graph.custom_functions)
     suspects = f" (look at {names})" if names else ""
     return (
         f"The backward pass of a layer cannot be differentiated{suspects}: it is marked "
@@ -165,20 +182,20 @@ def refusal(graph: Graph, output: Tensor, x: Tensor, eps: float) -> str | None:
     )
 
 
-def doubts(output: Tensor) -> str | None:
+def doubts(graph: Graph) -> str | None:
     """What may be wrong with gradients of J and cannot be found out, or None."""
-    found = [f.__name__ for f, node in custom_functions(output).items() if _keeps_results(node)]
+    found = [f.__name__ for f, nodes in graph.custom_functions.items() if any(map(_keeps_constants, nodes))]
     if not found:
         return None
     return (
-        f"{', '.join(found)} keeps results of its own for the backward pass, which autograd takes for "
-        "constants: J is right, and the gradient of a penalty lacks what goes through them. Save inputs and "
-        "outputs only, and try torch.autograd.gradgradcheck."
+        f"{', '.join(found)} saves tensors without a gradient for its backward pass. If it has computed them "
+        "from its input, autograd takes them for constants: J is right, and the gradient of a penalty lacks "
+        "what goes through them. Save arguments and results only, or try torch.autograd.gradgradcheck."
     )
 
 
-def _keeps_results(node: Any) -> bool:
-    """Other numbers than arguments and results that have a gradient. (Masks are whole numbers.)"""
+def _keeps_constants(node: Any) -> bool:
+    """(Masks are whole numbers.)"""
     return any(t is not None and t.is_floating_point() and not t.requires_grad for t in node.saved_tensors)
 
 
@@ -187,10 +204,6 @@ def _asymmetry(pushed: Tensor, u: Tensor, pulled: Tensor, v: Tensor) -> float:
     pushed, pulled = (t.to(at_least_single(t.dtype)) for t in (pushed, pulled))
     size = max(pushed.norm(), pulled.norm(), torch.finfo(pulled.dtype).tiny)
     return float(((pushed * u).sum() - (pulled * v).sum()).abs() / size)
-
-
-def _tolerance(eps: float) -> float:
-    return min(4 * eps**0.5, 0.1)  # bfloat16 is off by a few percent in a deep network
 
 
 def _groups(count: int, device: torch.device) -> Iterator[Tensor]:

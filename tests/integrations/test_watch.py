@@ -42,7 +42,7 @@ def test_the_jacobian_of_a_call(net, x, call):
             torch.testing.assert_close(seen.J.dense(), jn.linearize(net, x).dense())
 
 
-def test_the_model_is_examined_once(net, x, monkeypatch):
+def test_a_known_model_is_not_examined(net, x, monkeypatch):
     watch = Watch(net)
     for _ in range(2):
         with watch.step():

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..checks import check_input
 from ..errors import CoupledSamplesError, JacnormError, NonFiniteError, UnsupportedModelError
 from ..linearization import Linearization
-from ..modules import modules_of, paths, unchanged
+from ..modules import modules_of, paths, random_state, unchanged
 from ..recording import linearize
 from .cost import step_cost
 from .examiner import Call, Examiner, place, where
@@ -59,9 +59,9 @@ def examine(model: Any, x: Tensor) -> Diagnosis:
             with suppress(Exception):  # the same again, and what it did until then is of interest
                 examiner.run(model)
             return replace(found, calls=examiner.calls, problem=_explained(error, examiner))
-        before = _random_state(x)
+        before = random_state(x.device)
         examiner.run(model)
-        random = not torch.equal(before, _random_state(x))
+        random = not torch.equal(before, random_state(x.device))
         calls = _quickest(examiner, model, x)
         found = replace(found, calls=calls, output_shape=J.output_shape, engine=J.engine, reason=J.reason)
         return _tried(found, J, modules, random)
@@ -90,11 +90,6 @@ def _quickest(first: Examiner, model: Any, x: Tensor) -> list[Call]:
             pairs = zip(calls, again.calls, strict=True)
             calls = [replace(a, seconds=min(a.seconds, b.seconds)) for a, b in pairs]
     return calls
-
-
-def _random_state(x: Tensor) -> Tensor:
-    device = x.device
-    return torch.get_rng_state() if device.type == "cpu" else torch.get_device_module(device).get_rng_state()
 
 
 def _explained(error: Exception, examiner: Examiner) -> str:

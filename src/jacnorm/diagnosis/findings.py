@@ -93,7 +93,7 @@ def _about_gradients(of: Gradients) -> Iterator[str]:
 
 
 def _about_functions(J: Linearization) -> Iterator[str]:
-    if doubt := doubts(J.output):
+    if J.graph is not None and (doubt := doubts(J.graph)):
         yield doubt
 
 

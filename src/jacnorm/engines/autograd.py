@@ -6,12 +6,13 @@ u, so differentiating ⟨Jᵀu, v⟩ with respect to u gives J v.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
+from torch.autograd.graph import get_gradient_edge
 
 from ..errors import UnsupportedModelError
 from .batchnorm import Gate
@@ -32,15 +33,44 @@ class Graph:
             self._refuse()
         return self._pull(u, create_graph=torch.is_grad_enabled())
 
-    def is_cut(self) -> bool:
-        """Whether nothing leads from x to the output."""
-        with torch.no_grad():
-            return self.vjp(torch.zeros_like(self._output)) is None
+    @cached_property
+    def nodes(self) -> list[Any]:
+        """Those that lead from x to the output; none if nothing does."""
+        users: dict[Any, list[Any]] = {}
+        waiting = [self._output.grad_fn]
+        while waiting:
+            node = waiting.pop()
+            for parent, _ in () if node is None else node.next_functions:
+                if parent not in users:
+                    waiting.append(parent)
+                users.setdefault(parent, []).append(node)
+        origin = get_gradient_edge(self._x).node
+        found, waiting = dict.fromkeys(users.get(origin, ())), list(users.get(origin, ()))
+        while waiting:
+            new = [user for user in users.get(waiting.pop(), ()) if user not in found]
+            found.update(dict.fromkeys(new))
+            waiting += new
+        return list(found)
+
+    @property
+    def custom_functions(self) -> dict[Any, list[Any]]:
+        """The user's own autograd functions, each with its nodes."""
+        found: dict[Any, list[Any]] = {}
+        for node in self.nodes:
+            if isinstance(node, BackwardCFunction):
+                function: Any = getattr(node, "_forward_cls")  # noqa: B009 (mypy does not know it)
+                if not function.__module__.startswith("jacnorm."):
+                    found.setdefault(function, []).append(node)
+        return found
+
+    def free(self) -> None:
+        """The graph of the transpose, which only J v needs."""
+        self._flipped = None
 
     def jvp(self, v: Tensor) -> Tensor:
         self._refuse()
         if torch.is_grad_enabled():
-            _refuse_fused_norms(self._output)
+            self._refuse_fused_norms()
         u, pulled = self._flip()
         if pulled is None or not pulled.requires_grad:
             return torch.zeros_like(self._output)
@@ -50,6 +80,17 @@ class Graph:
     def _refuse(self) -> None:
         if self.refusal is not None:
             raise UnsupportedModelError(self.refusal)
+
+    def _refuse_fused_norms(self) -> None:
+        """Where they are called so that nobody could take them apart (see decompose.py)."""
+        for node in self.nodes:
+            if node.name().startswith(FUSED_NORMS) and getattr(node, "_saved_training", True):
+                raise UnsupportedModelError(
+                    f"The model hides a fused norm ({node.name().removesuffix('Backward0')}) in torch.jit, "
+                    "torch.func, torch.export, torch.ops or activation checkpointing. The gradient of J v "
+                    "needs its third derivative, which PyTorch gets wrong. Call F.layer_norm and its like "
+                    "directly."
+                )
 
     def _flip(self) -> tuple[Tensor, Tensor | None]:
         if self._flipped is None:
@@ -67,41 +108,13 @@ class Graph:
         return result
 
 
-def custom_functions(output: Tensor) -> dict[Any, Any]:
-    """The user's own autograd functions in the graph, each with one of its nodes."""
-    own: list[Any] = [node for node in _nodes(output) if isinstance(node, BackwardCFunction)]
-    found = {node._forward_cls: node for node in own}
-    return {f: node for f, node in found.items() if not f.__module__.startswith("jacnorm.")}
-
-
-def _refuse_fused_norms(output: Tensor) -> None:
-    """Where they are called so that nobody could take them apart (see decompose.py)."""
-    for node in _nodes(output):
-        name = node.name()
-        if name.startswith(FUSED_NORMS) and getattr(node, "_saved_training", True):
-            raise UnsupportedModelError(
-                f"The model hides a fused norm ({name.removesuffix('Backward0')}) in torch.jit, torch.func, "
-                "torch.export or torch.ops. The gradient of J v needs its third derivative, which PyTorch "
-                "gets wrong. Call F.layer_norm and its like directly."
-            )
-
-
-def _nodes(output: Tensor) -> Iterator[Any]:
-    seen: set[Any] = set()
-    waiting = [output.grad_fn]
-    while waiting:
-        node = waiting.pop()
-        if node is not None and node not in seen:
-            seen.add(node)
-            yield node
-            waiting += [parent for parent, _ in node.next_functions]
-
-
 def _gradient(y: Tensor, x: Tensor, u: Tensor, create_graph: bool) -> tuple[Tensor | None]:
     try:
         return torch.autograd.grad(  # type: ignore[return-value]
             y, x, u, create_graph=create_graph, retain_graph=True, allow_unused=True
         )
+    except torch.OutOfMemoryError:
+        raise
     except RuntimeError as error:
         if "second time" in str(error):
             raise UnsupportedModelError(

@@ -17,12 +17,12 @@ from .ancestry import Ancestry
 from .batchnorm import Gate, Statistics, batch_norm, under_saved_tensor_hooks
 from .calls import CONSTANT, canonical_name, carries_no_derivative, is_counter, one_way, tensors
 from .decompose import elementary
+from .reads import Reads, factors
 from .rules import RULES, NoRule, Rule
-from .rules.table import LIST, Borrowed
+from .rules.table import LIST
 from .slots import Slots
-from .tape import Slot, Step, Tape, version
+from .tape import Slot, Step, Tape
 
-NO_GRAD = "under no_grad"
 HIDDEN = "something depends on the input by a way that was not recorded"
 
 
@@ -68,9 +68,8 @@ class Recorder(TorchFunctionMode):
         self._source: Slot | None = None
         self._target: Slot | None = None
         self._ancestry: Ancestry | None = None
-        # What F and Fᵀ will read: activations; weights, masks and the like, with their versions.
-        self._borrowed: list[Borrowed] = []
-        self._factors: list[tuple[Tensor, int]] = []
+        self.reads = Reads()  # by F and Fᵀ, later
+        self.without_grad = False  # a call that has a rule was made under no_grad
         self._undo: list[tuple[Tensor, Tensor]] = []
         self._rng = torch.random.get_rng_state() if gate is None and not tracing() else None
 
@@ -91,7 +90,7 @@ class Recorder(TorchFunctionMode):
             raise NoRule(self.reason)
         if self._source is None or self._target is None:
             raise NoRule("the output is not made of recorded calls on the input (does torch.jit hide them?)")
-        if self.is_spoilt():
+        if self.reads.spoilt:
             raise NoRule("a tensor was changed in place after it was used")
         tape = Tape(self._steps, self._source, self._target)
         if self._without_rule:
@@ -99,15 +98,6 @@ class Recorder(TorchFunctionMode):
                 if slot in self._without_rule:
                     raise NoRule(f"{self._without_rule[slot]} has no piecewise linear rule")
         return tape
-
-    def is_spoilt(self) -> bool:
-        """Whether something has been written into that the products read."""
-        return any(kept.spoilt for kept in self._borrowed) or any(version(t) != n for t, n in self._factors)
-
-    @property
-    def was_without_grad(self) -> bool:
-        """Whether the first call that could not be recorded was one under no_grad."""
-        return self.reason is not None and NO_GRAD in self.reason
 
     @property
     def eps(self) -> float:
@@ -135,33 +125,30 @@ class Recorder(TorchFunctionMode):
         if rule is None or (self.reason is not None and not rule.weighted):
             return self._unruled(name, func, args, kwargs)
         self._check_call(name, args, kwargs)
+        read = [t for t in factors(rule, args, kwargs) if self.slots.of(t) is None]
         in_place = in_place or bool(kwargs.get("inplace"))
         try:
             y = _APPLY[rule.kind](self, rule, name, func, args, kwargs, in_place)
         except TypeError as error:  # called with arguments that the rule does not know
             raise NoRule(f"{name}: {error}") from error
-        self._borrow_factors(args, kwargs)
+        for t in read:  # as it is after the call, which may have written into it
+            self.reads.add(t)
         return y
 
     def _check_call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """What keeps a rule from being applied, whatever it is."""
         if not torch.is_grad_enabled():
-            raise NoRule(f"{name} is called {NO_GRAD} or inside a custom autograd function")
+            self.without_grad = True
+            raise NoRule(f"{name} is called under no_grad or inside a custom autograd function")
         if kwargs.get("out") is not None:
             raise NoRule(f"{name} writes into out=")
         if under_saved_tensor_hooks():
-            raise NoRule(f"{name} is called under saved-tensor hooks (activation checkpointing)")
+            raise NoRule(f"{name} is called under saved-tensor hooks (checkpointing, offloading)")
         if self._gate is not None and self.reason is None and self._descends(self._unfollowed(args, kwargs)):
             raise NoRule(HIDDEN)
 
     def _unfollowed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
         return [t for t in tensors((args, kwargs)) if self.slots.of(t) is None]
-
-    def _borrow_factors(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """(After the call, which may have written into one of them.)"""
-        for a in (*args, *kwargs.values()) if kwargs else args:
-            if isinstance(a, Tensor) and self.slots.of(a) is None:
-                self._factors.append((a, version(a)))
 
     # One method a kind of rule. -------------------------------------------------------------------
 
@@ -184,7 +171,8 @@ class Recorder(TorchFunctionMode):
         if rule.inplace or not in_place:
             kwargs = {**kwargs, "inplace": True} if in_place else kwargs
             y, forward, backward, *borrowed = rule.apply(*args, **kwargs)
-            self._borrowed += borrowed
+            for kept in borrowed:
+                self.reads.add_borrowed(kept)
         else:  # what must be recorded is read off a copy before it is overwritten
             _, forward, backward = rule.apply(args[0].clone(), *args[1:], **kwargs)
             y = func(*args, **kwargs)
@@ -222,7 +210,9 @@ class Recorder(TorchFunctionMode):
         self.statistics.append(statistics)
         if slot is not None:
             self._step("batch_norm", (slot,), y, scale, scale)
-            self._borrow_factors(args[3:4], {"weight": kwargs.get("weight")})
+            weight = args[3] if len(args) > 3 else kwargs.get("weight")
+            if weight is not None:
+                self.reads.add(weight)
         return y
 
     def _unruled(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:

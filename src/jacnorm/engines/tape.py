@@ -114,5 +114,6 @@ def sum_to(u: Tensor, shape: torch.Size) -> Tensor:
 
 
 def version(t: Tensor) -> int:
-    """How often t was written into. (Not known while dynamo traces: an eager run has looked before.)"""
-    return 0 if tracing() else t._version
+    """How often t was written into. (Not known while dynamo traces, where an eager run has looked before,
+    nor of tensors made in inference mode.)"""
+    return 0 if tracing() or t.is_inference() else t._version

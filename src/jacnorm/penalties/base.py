@@ -23,7 +23,7 @@ class Unrecorded(Linearization):
     """What a step that pays nothing has of a Jacobian: the output."""
 
     def __init__(self, model: Any, output: Tensor):
-        self.model, self.output = model, output
+        self.model, self.output, self.verified = model, output, False
         self.dtype, self.device = at_least_single(output.dtype), output.device
 
     def __getattr__(self, name: str) -> Any:
@@ -91,6 +91,7 @@ class Penalty(nn.Module, ABC):
                 "J.output is model(x)."
             )
         factor = self._factor(J)
+        self.pace.is_unusual = J.verified
         if factor == 0:  # a leaf, so that backward() has nothing to object to (compiled code makes none)
             return torch.zeros((), dtype=J.dtype, device=J.device, requires_grad=not tracing())
         if self.fraction < 1:

@@ -11,7 +11,7 @@ from ..tracing import refuse, tracing
 
 REMEMBERED = 30  # steps of each kind; a median of these is steady on a noisy machine
 NEEDED = 3  # steps of each kind before their times are believed
-SETTLING = 2  # first steps, which verify the model and warm caches
+SETTLING = 2  # first steps, which warm caches
 
 
 class Pace:
@@ -27,6 +27,7 @@ class Pace:
         self._calls = 0
         self._started: float | None = None
         self._paid = True  # in the step under way
+        self.is_unusual = False  # the step under way: it verifies the model
         self._seconds: dict[bool, deque[float]] = {paid: deque(maxlen=REMEMBERED) for paid in (True, False)}
 
     def factor(self) -> int:
@@ -46,9 +47,9 @@ class Pace:
 
     def _measure(self) -> None:
         now = time.perf_counter()
-        if self._started is not None and self._calls > SETTLING:
+        if self._started is not None and self._calls > SETTLING and not self.is_unusual:
             self._seconds[self._paid].append(now - self._started)
-        self._started = now
+        self._started, self.is_unusual = now, False
         self._calls += 1
 
     def _affordable(self, budget: float) -> int:

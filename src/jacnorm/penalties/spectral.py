@@ -34,7 +34,7 @@ class SpectralPenalty(Penalty):
     epoch while the network settles, and the estimate sharpens. Without `index`, u is the row of scores that
     the network gives, less its mean: the direction in which it tells this sample from others. (Where the
     output is no row of scores, u is random.) One penalty serves one network, since the vectors belong to it.
-    With `index` the gradient is made without a graph and cannot be differentiated again.
+    Since u and v are held fixed, the gradient cannot be differentiated again.
 
     start
         "random" begins at a random v instead, with u = J v and σ = ‖Jᵀu‖, as the paper does.

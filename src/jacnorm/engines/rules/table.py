@@ -54,16 +54,12 @@ class Rule:
 class Borrowed:
     """An activation that a rule reads again later, without a copy of its own.
 
-    A model that writes into it first cannot be differentiated by autograd either; `spoilt` tells.
+    A model that writes into it first cannot be differentiated by autograd either (see `engines/reads.py`).
     """
 
     def __init__(self, tensor: Tensor):
         self.tensor = tensor.detach()
-        self._version = version(tensor)
-
-    @property
-    def spoilt(self) -> bool:
-        return version(self.tensor) != self._version
+        self.version = version(tensor)
 
 
 RULES: dict[str, Rule] = {}

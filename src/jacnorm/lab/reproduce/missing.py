@@ -42,8 +42,10 @@ def missing(experiment: Experiment, stored: Stored, choices: Sequence[Choice]) -
     chosen = {choice.label: choice for choice in choices}
     for label in labels(experiment):
         choice = chosen.get(label)
-        if choice is None:
-            lacking += [f"all runs of {label}"] * any(run.label == label for run in to_come)
+        if choice is None and any(run.label == label for run in to_come):
+            lacking.append(f"all runs of {label} to choose from")
+        elif choice is None:
+            continue  # all diverged
         elif absent := choice.seeds - len(choice.runs) - len(choice.diverged):
             lacking.append(f"{absent} of {choice.seeds} seeds of {label}")
     return (f"Still missing: {'; '.join(lacking)}.",) if lacking else ()

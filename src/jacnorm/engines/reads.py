@@ -1,0 +1,39 @@
+"""What the products of a record read again when they are taken, so that nobody may have written into it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from ..tracing import tracing
+from .rules.table import LIST, Borrowed, Rule
+from .tape import version
+
+
+class Reads:
+    """Tensors, with how often each had been written into when it was used."""
+
+    def __init__(self) -> None:
+        self._versions: list[tuple[Tensor, int]] = []
+
+    def add(self, t: Tensor) -> None:
+        self._versions.append((t, version(t)))
+
+    def add_borrowed(self, kept: Borrowed) -> None:
+        self._versions.append((kept.tensor, kept.version))
+
+    @property
+    def spoilt(self) -> bool:
+        return any(version(t) != before for t, before in self._versions)
+
+
+def factors(rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    """The arguments of a call that F and Fᵀ may read: weights, masks, indices; not what is added."""
+    if tracing() or rule.data == LIST:
+        return []
+    if rule.weighted:
+        args, kwargs = args[1:2], {"weight": kwargs.get("weight")}
+    found = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
+    added = {id(a) for a in args[: rule.data] if isinstance(a, Tensor) and a.is_floating_point()}
+    return found if rule.data == 1 else [a for a in found if id(a) not in added]
