@@ -12,9 +12,9 @@ from torch import Tensor
 from .checks import check_vector
 from .engines.autograd import Graph
 from .engines.reads import Reads
-from .engines.recorder import Recorder, WeightedLayer
+from .engines.recorder import Recorder
 from .engines.section import Section
-from .engines.tape import Tape
+from .engines.tape import Tape, WeightedLayer
 from .errors import InputError
 from .estimators.gram import rows
 from .estimators.operator import Transposed, is_wide

@@ -162,6 +162,13 @@ def test_divergence_in_the_last_step_is_found_by_validation(scale, digits, tmp_p
         load_run(tmp_path, read_config(tmp_path), data)
 
 
+def test_divergence_that_only_the_test_split_shows(digits, tmp_path):
+    far = Split(torch.full_like(digits.test.images, 1e38), digits.test.labels)
+    data = DataSet("digits", digits.train, far, digits.mean, digits.std, digits.classes)
+    with pytest.raises(DivergedError, match="Epoch 1, the test split: "):
+        train(RunConfig(epochs=1, protocol="held-out"), data, tmp_path)
+
+
 def test_held_out_protocol_keeps_the_test_split_for_the_end(digits, tmp_path):
     result = train(RunConfig(protocol="held-out", epochs=1), digits, tmp_path)
     assert result["history"][-1]["validation_accuracy"] != result["test"]["accuracy"]

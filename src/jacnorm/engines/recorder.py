@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,20 +20,9 @@ from .reads import Reads, factors
 from .rules import RULES, NoRule, Rule
 from .rules.table import LIST
 from .slots import Slots
-from .tape import Slot, Step, Tape
+from .tape import Slot, Step, Tape, WeightedLayer
 
 HIDDEN = "something depends on the input by a way that was not recorded"
-
-
-@dataclass(slots=True)
-class WeightedLayer:
-    """One use of a weight: the paper's W^l, as an operator on the input it really had."""
-
-    name: str
-    weight: Tensor
-    input_shape: torch.Size  # of one sample
-    forward: Callable[[Tensor], Tensor]
-    backward: Callable[[Tensor], Tensor]
 
 
 class Recorder(TorchFunctionMode):

@@ -55,12 +55,13 @@ def train(
         try:
             with progress.training(config, len(run.history), len(run_data.train)):
                 train_epochs(run, run_data, files, progress)
+            test = validate(run, data.test.to(device), "the test split")
         except DivergedError as error:
             error.result = {**result_of(run, None, device), "diverged": str(error)}
             if share.first:
                 files.write_result(error.result)
             raise
-    result = result_of(run, score(run.model, data.test.to(device)), device)
+    result = result_of(run, test, device)
     if share.first:
         files.finish(run, result)
     return result
@@ -144,14 +145,14 @@ def train_step(run: Run, images: Tensor, labels: Tensor, index: Tensor) -> tuple
     return loss.detach(), penalty.detach(), correct
 
 
-def validate(run: Run, split: Split) -> dict[str, float]:
+def validate(run: Run, split: Split, where: str = "validation") -> dict[str, float]:
     """The last step of an epoch may be the one that went too far."""
     try:
         scores = score(run.model, split)
     except NonFiniteError as error:
-        raise _diverged(run, "validation", "The network's output has NaN or inf.") from error
+        raise _diverged(run, where, "The network's output has NaN or inf.") from error
     if not math.isfinite(scores["loss"]):
-        raise _diverged(run, "validation", f"The loss is {scores['loss']}.")
+        raise _diverged(run, where, f"The loss is {scores['loss']}.")
     return scores
 
 
@@ -176,4 +177,5 @@ def _diverged(run: Run, where: str, what: str) -> DivergedError:
     advice = "Try a smaller learning rate"
     if run.penalty is not None:
         advice += f" or weight (they are {run.config.learning_rate} and {run.config.weight})"
-    return DivergedError(f"Epoch {epochs + 1}, {where}: {what} {advice}.{kept}")
+    epoch = min(epochs + 1, run.config.epochs)
+    return DivergedError(f"Epoch {epoch}, {where}: {what} {advice}.{kept}")

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from ..checks import check_count
 from ..engines.outer import differentiable_once
-from ..engines.recorder import WeightedLayer
-from ..engines.tape import Step
+from ..engines.tape import Step, WeightedLayer
 from ..errors import InputError, UnsupportedModelError
 from ..estimators import spectral_norm
 from ..estimators.operator import normalized
