@@ -43,7 +43,7 @@ def missing(experiment: Experiment, stored: Stored, choices: Sequence[Choice]) -
     for label in labels(experiment):
         choice = chosen.get(label)
         if choice is None and any(run.label == label for run in to_come):
-            lacking.append(f"all runs of {label} to choose from")
+            lacking.append(f"all runs of {label}")
         elif choice is None:
             continue  # all diverged
         elif absent := choice.seeds - len(choice.runs) - len(choice.diverged):
