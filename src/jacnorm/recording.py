@@ -105,7 +105,7 @@ def linearized(request: Request) -> Linearization:
     if isinstance(request.model, DistributedDataParallel):
         return _inside_ddp(request)
     known = verdict(request.model, request.kind, request.at, request.to)
-    known.visit()
+    is_due = known.visit()
     wants_gradients = torch.is_grad_enabled()
     with torch.inference_mode(False), torch.enable_grad():
         if request.x.is_inference():
@@ -117,6 +117,7 @@ def linearized(request: Request) -> Linearization:
             new_way = J is None
         if J is None:
             J = _record_and_verify(request, known, new_way=new_way)
+    J.verified = is_due or new_way  # autograd's engine comes by there in every step, mostly to check nothing
     J.output = J.output if wants_gradients else J.output.detach()
     return J
 
@@ -200,9 +201,7 @@ def _record_and_verify(request: Request, known: Verdict, *, new_way: bool) -> Li
             f"The layerwise engine cannot take this model: {reason}. Use engine='auto' or engine='autograd'."
         )
     products = graph if reason is not None or tape is None else tape
-    J = _made(products, section, output, recorder, reason, request)
-    J.verified = True
-    return J
+    return _made(products, section, output, recorder, reason, request)
 
 
 def _check_graph(graph: Graph, section: Section, recorder: Recorder, known: Verdict) -> None:

@@ -34,14 +34,19 @@ class Verdict:
     refusal: str | None = None  # ... and this is why it cannot give that
     visits: int = 0
 
-    def visit(self) -> None:
-        """A check looks at one batch and at the weights of the day: a branch that starts at zero hides in
-        it, and a layer can be exchanged. So it is made anew at the second, fourth, eighth … visit."""
+    def visit(self) -> bool:
+        """Whether to check everything now.
+
+        A check looks at one batch and at the weights of the day: a branch that starts at zero hides in it,
+        and a layer can be exchanged. So it is made anew at the second, fourth, eighth … visit.
+        """
         if inside_torch_func():  # where nothing can be checked
-            return
+            return False
         self.visits += 1
-        if self.visits & (self.visits - 1) == 0:
+        is_due = self.visits & (self.visits - 1) == 0
+        if is_due:
             self.forget()
+        return is_due
 
     def learn(self, reason: str | None, plan: Plan) -> None:
         """What a check has shown of the layerwise engine."""

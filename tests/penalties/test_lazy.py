@@ -128,16 +128,17 @@ class Clock:
         return self.paid if paid else 1.0
 
 
+@pytest.mark.parametrize("engine", ["layerwise", "autograd"])
 @pytest.mark.parametrize("by_penalty", [False, True])
 @pytest.mark.parametrize(("paid", "budget", "every"), [(2.2, 1.3, 4), (2.0, 1.1, 10), (1.2, 1.3, 1)])
-def test_a_budget_is_kept(monkeypatch, paid, budget, every, by_penalty):
+def test_a_budget_is_kept(monkeypatch, paid, budget, every, by_penalty, engine):
     model, x = NETS[0].make()
     penalty = jn.SpectralPenalty(1.0, budget=budget)
     clock = Clock(penalty, paid)
     monkeypatch.setattr(pace.time, "perf_counter", clock)
 
     def J():
-        return penalty.linearize(model, x) if by_penalty else jn.linearize(model, x)
+        return (penalty.linearize if by_penalty else jn.linearize)(model, x, engine=engine)
 
     for _ in range(20):
         clock.step(J)
