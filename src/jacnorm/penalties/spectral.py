@@ -124,8 +124,7 @@ class SpectralPenalty(Penalty):
         w = J.jvp(v)
         sigma = norms(w)
         if rows is not None:
-            self._store(rows, w, sigma)
-            self._forget(rows, sigma)
+            self._store(rows, w, sigma, also_zero=True)
         return sigma
 
     def _outer_form(self, J: Linearization, tape: Tape, u: Tensor, rows: Tensor) -> Tensor:
@@ -138,8 +137,7 @@ class SpectralPenalty(Penalty):
             v = u.new_zeros(J.input_shape) if pulled is None else normalized(pulled.to(J.dtype))
         w = tape.jvp(v.to(J.input_dtype), weighted).to(J.dtype)
         sigma = norms(w)
-        self._store(rows, w, sigma)
-        self._forget(rows, sigma)
+        self._store(rows, w, sigma, also_zero=True)
         return with_outer_products(sigma.mean(), cotangents, weighted, 1 / len(u))
 
     def _backward_form(self, J: Linearization, u: Tensor, rows: Tensor | None) -> Tensor:
@@ -149,21 +147,21 @@ class SpectralPenalty(Penalty):
             u.requires_grad_().register_hook(lambda gradient: self._store(rows, gradient, norms(gradient)))
         sigma = torch.linalg.vector_norm(flat(J.vjp(u)), dim=1)
         if rows is not None:
-            self._forget(rows, sigma)
+            with torch.no_grad():  # as `_store` does with J v = 0, which does not come by here
+                self.u[rows] = torch.where((sigma == 0)[:, None], 0, self.u[rows])
         return sigma
 
     @torch.no_grad()
-    def _store(self, rows: Tensor, direction: Tensor, size: Tensor) -> None:
-        """Keep the direction. Zero says nothing, nor what has overflowed under too large a loss scale."""
+    def _store(self, rows: Tensor, direction: Tensor, size: Tensor, *, also_zero: bool = False) -> None:
+        """Keep the direction, unless it has overflowed under too large a loss scale.
+
+        J v = 0 is kept `also`: from a u with Jᵀu = 0 no later step leads anywhere, so that the sample has to
+        begin anew. A gradient of zero says nothing: h may have none there.
+        """
         new = flat(divided(direction, size))
         if new.shape[1:] == self.u.shape[1:]:  # else another network has come in between
-            known = ((size > 0) & torch.isfinite(size))[:, None]
-            self.u[rows] = torch.where(known, new, self.u[rows])
-
-    @torch.no_grad()
-    def _forget(self, rows: Tensor, sigma: Tensor) -> None:
-        """A u with Jᵀu = 0 leads nowhere, in no later step: such a sample begins anew."""
-        self.u[rows] = torch.where((sigma == 0)[:, None], 0, self.u[rows])
+            known = torch.isfinite(size) if also_zero else (size > 0) & torch.isfinite(size)
+            self.u[rows] = torch.where(known[:, None], new, self.u[rows])
 
     def _rows(self, J: Linearization, index: Tensor) -> Tensor:
         """The index, and room for its vectors."""
