@@ -162,6 +162,16 @@ def test_a_folder_that_may_not_be_written(target: Path, serve: Serve) -> None:
         download(target, serve({"file": CONTENT}))
 
 
+def test_a_folder_that_the_system_calls_read_only(
+    target: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As above, for root too."""
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    server = serve({"file": CONTENT})
+    with pytest.raises(DataError, match=r"new: cannot download into it \(no permission\)"):
+        download(target, server)
+
+
 def test_quiet_without_a_terminal(target: Path, serve: Serve, capfd: pytest.CaptureFixture[str]) -> None:
     download(target, serve({"file": CONTENT}))
     assert capfd.readouterr() == ("", "")
