@@ -98,6 +98,23 @@ def test_a_pair_that_is_clearly_apart_counts_though_another_may_be_further():
     assert "a − b = −2.00" in found.evidence
 
 
+def test_the_interval_that_is_shown_is_the_one_that_decides():
+    """−2 [−2.9, −1.1] alone is outside the margin; for three pairs at once it is [−3.6, −0.4]."""
+    apart = {"a": seeds(0.0, 0.0, 0.0), "b": seeds(2.0, 2.36, 1.64)}
+    assert (
+        "−2.00 [−2.89, −1.11] points of accuracy; alike"
+        in verdict(Claim("alike", within=1.0), **apart).evidence
+    )
+    third = verdict(Claim("alike", within=1.0), **apart, c=seeds(1.0, 1.18, 0.82))
+    assert third.outcome == OPEN
+    assert "−2.00 [−3.59, −0.41] points of accuracy, of 3 pairs at once" in third.evidence
+
+
+def test_methods_are_alike_by_intervals_of_each_pair_alone():
+    alike = {"a": seeds(1.0, 1.1, 0.9), "b": seeds(1.1, 1.0, 0.9), "c": seeds(1.0, 1.1, 1.0)}
+    assert "at once" not in verdict(Claim("alike", within=1.0), **alike).evidence
+
+
 def test_times():
     methods = {"a": seeds(10.0, 20.0, 40.0), "b": seeds(1.0, 2.2, 3.7)}  # about ten times
     found = verdict(Claim("t", more="a", less="b", factor=(5, 20)), **methods)

@@ -115,27 +115,29 @@ def _difference(claim: Claim, quantities: Quantities) -> Difference | None:
 
 
 def _alike(claim: Claim, methods: Mapping[str, Values], unit: str) -> Verdict:
-    """Holds if every interval is inside the margin; does not if one, widened for their number, is outside."""
+    """Holds if every interval is inside the margin; does not if one, widened for their number, is outside.
+    The interval that is shown is the one that decides.
+    """
     assert claim.within is not None
-    pairs = list(combinations(methods, 2))
-    found = {pair: d for pair in pairs if (d := _paired(methods, pair)) is not None}
-    if not pairs or len(found) < len(pairs):
+    pairs = len(list(combinations(methods, 2)))
+    alone, together = _differences(methods), _differences(methods, tests=pairs)
+    if not pairs or len(alone) < pairs:
         return _open(claim, "too few methods or seeds: there is nothing to test")
-    apart = [pair for pair in pairs if _is_apart(_paired(methods, pair, len(pairs)), claim.within)]
-    inside = all(-claim.within < d.low and d.high < claim.within for d in found.values())
-    a, b = max(apart or pairs, key=lambda pair: abs(found[pair].mean))
-    shown = f"{'apart' if apart else 'most apart'}: {a} − {b} = {interval(found[a, b], unit)}"
-    evidence = f"{shown}; alike means within {claim.within:g}, n = {found[a, b].n}"
-    return Verdict(claim.text, FAILS if apart else HOLDS if inside else OPEN, evidence, claim.ours)
+    apart = {pair: d for pair, d in together.items() if d.low > claim.within or d.high < -claim.within}
+    inside = all(-claim.within < d.low and d.high < claim.within for d in alone.values())
+    outcome = FAILS if apart else HOLDS if inside else OPEN
+    (a, b), d = max((apart or (alone if inside else together)).items(), key=lambda found: abs(found[1].mean))
+    shown = f"{'apart' if apart else 'most apart'}: {a} − {b} = {interval(d, unit)}"
+    widened = f", of {pairs} pairs at once" if pairs > 1 and not inside else ""
+    evidence = f"{shown}{widened}; alike means within {claim.within:g}, n = {d.n}"
+    return Verdict(claim.text, outcome, evidence, claim.ours)
 
 
-def _paired(methods: Mapping[str, Values], pair: tuple[str, str], tests: int = 1) -> Difference | None:
-    """With an interval that stands for so many tests at once (Bonferroni)."""
-    return paired(methods[pair[0]], methods[pair[1]], 1 - (1 - LEVEL) / tests)
-
-
-def _is_apart(d: Difference | None, within: float) -> bool:
-    return d is not None and (d.low > within or d.high < -within)
+def _differences(methods: Mapping[str, Values], tests: int = 1) -> dict[tuple[str, str], Difference]:
+    """Of all pairs that can be compared, with intervals that stand for so many tests at once (Bonferroni)."""
+    level = 1 - (1 - LEVEL) / max(tests, 1)
+    found = {(a, b): paired(methods[a], methods[b], level) for a, b in combinations(methods, 2)}
+    return {pair: d for pair, d in found.items() if d is not None}
 
 
 def _ratio(claim: Claim, methods: Mapping[str, Values]) -> Verdict:

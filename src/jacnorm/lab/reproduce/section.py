@@ -57,10 +57,13 @@ class Section:
         parts = [f"{self.title}\n{'=' * len(self.title)}", "\n".join(map(_wrapped, self.notes))]
         parts += [table.text() for table in self.tables]
         if self.verdicts:
-            parts.append("Claims\n\n" + "\n".join(_line(verdict) for verdict in self.verdicts))
+            parts.append(f"{CLAIMS}\n\n" + "\n".join(_line(verdict) for verdict in self.verdicts))
         parts += map(_wrapped, self.remarks)
         parts += [f"warning: {warning}" for warning in self.warnings]
         return "\n\n".join(part for part in parts if part) + "\n"
+
+
+CLAIMS = "Claims (an interval is of its comparison alone; p is corrected for their number)"
 
 
 def _wrapped(text: str) -> str:
