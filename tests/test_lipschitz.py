@@ -1,5 +1,6 @@
 """The one-line answer is that of linearize and the estimators, for batches of any size."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -92,15 +93,18 @@ L = jn.local_lipschitz(net, x, max_bytes=limit)
 print(peak() - before, sum(t.nbytes for t in (L.sigma, L.u, L.v, L.residual)))
 """
 
+# Large blocks go back to the system when they are freed: gaps that malloc keeps would count by chance.
+AS_USED = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
+
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peak memory is Linux's to tell")
-@pytest.mark.parametrize(("outputs", "images", "limit"), [(10, 1500, 32 << 20), (300, 300, 20 << 20)])
+@pytest.mark.parametrize(("outputs", "images", "limit"), [(10, 1500, 32 << 20), (300, 600, 20 << 20)])
 def test_memory_stays_below_what_was_given(outputs, images, limit):
     """Beside the result itself, which is as large as the images, and held in parts until it is joined."""
     found = []
     for given in (limit, 1 << 40):
         command = [sys.executable, "-c", MEASURED, *map(str, (outputs, images, given))]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=AS_USED)
         grown, result = map(int, done.stdout.split())
         found.append(grown - 2 * result)
     assert found[0] < limit < found[1] / 2
