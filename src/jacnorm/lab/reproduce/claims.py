@@ -119,14 +119,16 @@ def _alike(claim: Claim, methods: Mapping[str, Values], unit: str) -> Verdict:
     The interval that is shown is the one that decides.
     """
     assert claim.within is not None
-    pairs = len(list(combinations(methods, 2)))
-    alone, together = _differences(methods), _differences(methods, tests=pairs)
+    pairs = math.comb(len(methods), 2)
+    alone = _differences(methods)
     if not pairs or len(alone) < pairs:
         return _open(claim, "too few methods or seeds: there is nothing to test")
+    together = _differences(methods, tests=pairs)
     apart = {pair: d for pair, d in together.items() if d.low > claim.within or d.high < -claim.within}
     inside = all(-claim.within < d.low and d.high < claim.within for d in alone.values())
     outcome = FAILS if apart else HOLDS if inside else OPEN
-    (a, b), d = max((apart or (alone if inside else together)).items(), key=lambda found: abs(found[1].mean))
+    deciding = apart or (alone if inside else together)
+    (a, b), d = max(deciding.items(), key=lambda found: abs(found[1].mean))
     shown = f"{'apart' if apart else 'most apart'}: {a} − {b} = {interval(d, unit)}"
     widened = f", of {pairs} pairs at once" if pairs > 1 and not inside else ""
     evidence = f"{shown}{widened}; alike means within {claim.within:g}, n = {d.n}"
@@ -135,7 +137,7 @@ def _alike(claim: Claim, methods: Mapping[str, Values], unit: str) -> Verdict:
 
 def _differences(methods: Mapping[str, Values], tests: int = 1) -> dict[tuple[str, str], Difference]:
     """Of all pairs that can be compared, with intervals that stand for so many tests at once (Bonferroni)."""
-    level = 1 - (1 - LEVEL) / max(tests, 1)
+    level = 1 - (1 - LEVEL) / tests
     found = {(a, b): paired(methods[a], methods[b], level) for a, b in combinations(methods, 2)}
     return {pair: d for pair, d in found.items() if d is not None}
 

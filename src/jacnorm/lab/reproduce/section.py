@@ -13,6 +13,9 @@ Groups = dict[str, list[dict[str, Any]]]  # method -> records of its networks
 Points = dict[str, tuple[float, float | None]]  # method -> mean and standard deviation
 
 
+CLAIMS = "Claims (an interval is of its comparison alone; p is corrected for their number)"
+
+
 @dataclass(frozen=True)
 class Table:
     caption: str
@@ -61,9 +64,6 @@ class Section:
         parts += map(_wrapped, self.remarks)
         parts += [f"warning: {warning}" for warning in self.warnings]
         return "\n\n".join(part for part in parts if part) + "\n"
-
-
-CLAIMS = "Claims (an interval is of its comparison alone; p is corrected for their number)"
 
 
 def _wrapped(text: str) -> str:
