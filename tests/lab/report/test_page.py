@@ -176,7 +176,7 @@ def test_a_sweep_that_has_only_begun_is_not_a_reproduction(tmp_path):
     assert content.absent == ("Table 1, FashionMNIST", "Table 1, CIFAR10")
     assert content.title == "Exact Spectral Norm Regularization: not reproduced yet"
     assert content.under_way == (("Table 1, KMNIST", "17 of 84 screening runs"),)
-    assert [found.words for found in content.outcomes] == ["4 not tested yet"]
+    assert [found.words for found in content.outcomes] == ["4 not tested"]
     shown = to_html(content)
     assert "<li>Table 1, KMNIST (17 of 84 screening runs)</li>" in shown
     assert f"<code>{tmp_path}</code>" in shown

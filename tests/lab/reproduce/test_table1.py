@@ -188,7 +188,7 @@ def test_a_sweep_under_way_shows_what_is_there(experiment, results):
     )
     assert accuracy.best == 0
     assert settings.rows[1][-1] == "2 of 3"
-    assert {v.outcome for v in section.verdicts} == {"not tested yet"}
+    assert {v.outcome for v in section.verdicts} == {"not tested"}
     assert section.under_way == "3 of 10 screening runs"
 
 

@@ -32,7 +32,7 @@ from ..config import ConfigError
 from .numbers import interval, probability, signed
 from .statistics import LEVEL, Difference, Values, common, holm, paired, summary
 
-HOLDS, FAILS, OPEN, UNTESTED = "holds", "does not hold", "cannot be told", "not tested yet"
+HOLDS, FAILS, OPEN, UNTESTED = "holds", "does not hold", "cannot be told", "not tested"
 POINTS = "points of accuracy"
 
 Quantities = Mapping[str, Mapping[str, Values]]  # quantity -> method -> seed -> value
