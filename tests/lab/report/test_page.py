@@ -182,6 +182,21 @@ def test_a_sweep_that_has_only_begun_is_not_a_reproduction(tmp_path):
     assert f"<code>{tmp_path}</code>" in shown
 
 
+def test_training_is_counted_once_and_without_the_time_that_it_stood_still(tmp_path):
+    names = ("table1-kmnist", "check-batch-kmnist")
+    experiments = [read_experiment(EXPERIMENTS / f"{name}.toml") for name in names]
+    shared = next(run for run in experiments[1].screening_runs() if run in experiments[0].screening_runs())
+    for experiment in experiments:
+        file = publish(tmp_path / experiment.name, shared, 90.0)
+        result = json.loads(file.read_text())
+        result["history"]["seconds"] = [60.0, 9000.0, 61.0]
+        file.write_text(json.dumps(result))
+    content = collect(all_items(EXPERIMENTS), tmp_path)
+    assert len(content.parts) == 2
+    assert content.runs == 1
+    assert content.time == "3 minutes"
+
+
 OWN = """
 title = "Mine"
 [grid]

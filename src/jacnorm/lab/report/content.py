@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from ... import __version__
@@ -57,7 +58,7 @@ class Content:
 def collect(items: Sequence[Item], results: Path) -> Content:
     told = [(item, tell(item, results)) for item in _protocols(items)]
     present = [(item, section) for item, section in told if not section.empty]
-    trained = [r for item, section in present if item.figure is None for r in section.results]
+    trained = {r["id"]: r for item, section in present if item.figure is None for r in section.results}
     theirs = [section for item, section in present if item.is_missed]
     return Content(
         title=title(told),
@@ -68,8 +69,8 @@ def collect(items: Sequence[Item], results: Path) -> Content:
         under_way=tuple((s.title, s.under_way) for _, s in present if s.under_way),
         deviations=tuple(deviations([item for item, _ in present if item.is_papers or item.is_quick])),
         environments=_environments([r for _, section in present for r in section.results]),
-        runs=sum(not has_diverged(result) for result in trained),
-        time=_duration(sum(sum(result["history"].get("seconds", ())) for result in trained)),
+        runs=sum(not has_diverged(result) for result in trained.values()),
+        time=_duration(sum(map(_training_seconds, trained.values()))),
         outcomes=outcomes(theirs),
         own_questions=own_questions(theirs),
         rerun=commands([item for item, _ in present], results),
@@ -93,6 +94,12 @@ def _environments(results: Sequence[dict[str, Any]]) -> tuple[tuple[str, int], .
         if "environment" in result
     )
     return tuple(found.most_common())
+
+
+def _training_seconds(result: dict[str, Any]) -> float:
+    """By the median epoch: a machine that slept, or a run that was held, is not training."""
+    seconds = result["history"].get("seconds", ())
+    return median(seconds) * len(seconds) if seconds else 0.0
 
 
 def _duration(seconds: float) -> str:
