@@ -41,6 +41,47 @@ def test_warm_start_converges_from_call_to_call():
     assert all(b <= a + 1e-12 for a, b in pairwise(errors))
 
 
+def by_backward(loss, model):
+    loss.backward()
+
+
+def by_grad(loss, model):
+    torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+
+
+def by_backward_of_parameters(loss, model):
+    loss.backward(inputs=list(model.parameters()))
+
+
+@pytest.mark.parametrize("differentiate", [by_backward, by_grad, by_backward_of_parameters])
+@pytest.mark.parametrize("engine", ["layerwise", "autograd"])
+def test_it_converges_whoever_takes_the_gradient(engine, differentiate):
+    """In autograd's engine J v comes with the gradient, but only by backward()."""
+    model, x = NETS[1].make()
+    penalty = jn.SpectralPenalty(weight=1.0)
+    for _ in range(60):
+        J = jn.linearize(model, x, engine=engine)
+        value = penalty(J, index=torch.arange(len(x)))
+        differentiate(value, model)
+    assert value.item() == pytest.approx(exact(jn.linearize(model, x)).item(), rel=1e-3)
+
+
+@pytest.mark.parametrize("engine", ["layerwise", "autograd"])
+def test_a_hinge_finds_what_its_first_guess_does_not_see(engine):
+    """Where the estimate is below the threshold there is no gradient; the vectors must improve all the same."""
+    model, x = NETS[1].make()
+    J, index = jn.linearize(model, x, engine=engine), torch.arange(len(x))
+    first, right = jn.SpectralPenalty(1.0)(J).item(), exact(J).item()
+    sigma = torch.linalg.matrix_norm(J.dense().detach(), 2)
+    threshold = (first + right) / 2
+    penalty = jn.SpectralPenalty(1.0, h="hinge", threshold=threshold)
+    for _ in range(60):
+        value = penalty(J, index=index)
+        value.backward(retain_graph=True)
+    assert first < threshold < right
+    assert value.item() == pytest.approx(torch.relu(sigma - threshold).mean().item(), rel=1e-3)
+
+
 @pytest.mark.parametrize("engine", ["layerwise", "autograd"])
 def test_the_stored_vector_is_the_next_power_step(engine):
     model, x = NETS[0].make()

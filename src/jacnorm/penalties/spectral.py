@@ -72,6 +72,7 @@ class SpectralPenalty(Penalty):
             check_count("samples", samples)
         self.samples = samples
         self.register_buffer("u", torch.empty(0, 0))
+        self._arrived = True  # the J v that the last backward() was to bring (see `_backward_form`)
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
         """The penalty; with `index`, J v is stored for the next time."""
@@ -141,15 +142,30 @@ class SpectralPenalty(Penalty):
         return with_outer_products(sigma.mean(), cotangents, weighted, 1 / len(u))
 
     def _backward_form(self, J: Linearization, u: Tensor, rows: Tensor | None) -> Tensor:
-        """σ = ‖Jᵀu‖. Back-propagating it brings J v to u, for free: where J v is dear, that is the next u."""
+        """σ = ‖Jᵀu‖. Back-propagating it brings J v to u, for free: where J v is dear, that is the next u.
+
+        It brings nothing where h is flat, nor if the last gradient was taken of the parameters alone
+        (`torch.autograd.grad`). Then J v is computed.
+        """
+        is_brought = self.h != "hinge" and self._arrived
         if rows is not None and torch.is_grad_enabled():
             self._store(rows, u, norms(u))  # as far as it has come, should nobody call backward()
-            u.requires_grad_().register_hook(lambda gradient: self._store(rows, gradient, norms(gradient)))
-        sigma = torch.linalg.vector_norm(flat(J.vjp(u)), dim=1)
-        if rows is not None:
+            self._arrived = False
+            u.requires_grad_().register_hook(lambda gradient: self._arrive(rows, gradient))
+        pulled = J.vjp(u)
+        sigma = torch.linalg.vector_norm(flat(pulled), dim=1)
+        if rows is not None and is_brought:
             with torch.no_grad():  # as `_store` does with J v = 0, which does not come by here
                 self.u[rows] = torch.where((sigma == 0)[:, None], 0, self.u[rows])
+        elif rows is not None:
+            with torch.no_grad():
+                w = J.jvp(normalized(pulled))
+            self._store(rows, w, norms(w), also_zero=True)
         return sigma
+
+    def _arrive(self, rows: Tensor, gradient: Tensor) -> None:
+        self._arrived = True
+        self._store(rows, gradient, norms(gradient))
 
     @torch.no_grad()
     def _store(self, rows: Tensor, direction: Tensor, size: Tensor, *, also_zero: bool = False) -> None:
