@@ -11,10 +11,11 @@ from torch import Tensor
 
 from .checks import check_vector
 from .engines.autograd import Graph
+from .engines.layers import WeightedLayer
 from .engines.reads import Reads
 from .engines.recorder import Recorder
 from .engines.section import Section
-from .engines.tape import Tape, WeightedLayer
+from .engines.tape import Tape
 from .errors import InputError
 from .estimators.gram import rows
 from .estimators.operator import Transposed, is_wide

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from cases import CASES, Case, dense_oracle
 from torch import nn
 
@@ -69,6 +70,38 @@ def test_output_is_the_models_and_a_second_run_gives_the_same(case):
     assert torch.equal(first.output, again.output)
     u = torch.randn_like(expected)
     torch.testing.assert_close(first.vjp(u), again.vjp(u), rtol=1e-12, atol=1e-12)
+
+
+SQUARE, VECTOR = torch.randn(4, 4).double(), torch.randn(4).double()
+MASK = torch.tensor([True, False, True, True])
+SPELLINGS = {
+    "addmm": lambda x: torch.addmm(VECTOR, mat1=x.tanh(), mat2=SQUARE),
+    "where": lambda x: torch.where(MASK, input=x.tanh(), other=x.sin()),
+    "where of a piecewise linear model": lambda x: torch.where(MASK, input=x, other=2 * x),
+    "where as a method": lambda x: x.tanh().where(condition=MASK, other=VECTOR),
+    "where of a condition alone": lambda x: x * len(torch.where(x)[0]),
+    "layer_norm": lambda x: F.layer_norm(input=x, normalized_shape=(4,)),
+    "torch.layer_norm": lambda x: torch.layer_norm(x, (4,), cudnn_enable=False),
+    "torch.group_norm": lambda x: torch.group_norm(x, 2, cudnn_enabled=False),
+    "torch.batch_norm": lambda x: torch.batch_norm(
+        x, None, None, running_mean=VECTOR, running_var=VECTOR.exp(), **BATCH_NORM
+    ),
+    "softmax": lambda x: torch.softmax(input=x, axis=1),
+    "cat": lambda x: torch.cat(tensors=[x, x.tanh()], axis=1),
+    "lerp": lambda x: torch.lerp(input=x, end=VECTOR, weight=0.3),
+}
+BATCH_NORM = {"training": False, "momentum": 0.1, "eps": 1e-5, "cudnn_enabled": False}
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_calls_by_keywords(name):
+    """Also at the third visit, when it is known that the layerwise engine cannot take the model."""
+    model, x = SPELLINGS[name], torch.randn(3, 4, dtype=torch.float64)
+    for _ in range(3):
+        J = jn.linearize(model, x)
+        assert "report" not in (J.reason or "")
+        torch.testing.assert_close(J.output, model(x))
+        torch.testing.assert_close(J.dense(), dense_oracle(model, x))
 
 
 def test_conversions_go_there_and_come_back():

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from cases import CASES, NETS
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.checkpoint import checkpoint
 
 import jacnorm as jn
 
@@ -178,6 +179,75 @@ def test_spectral_bound_of_the_reshaped_kernel():
         torch.linalg.matrix_norm(W.flatten(1), 2) ** 2 for W in (model.conv.weight, model.fc.weight)
     )
     torch.testing.assert_close(penalty(jn.linearize(model, x)), expected)
+
+
+def squared_norms(*layers):
+    return sum(torch.linalg.matrix_norm(layer.weight.detach(), 2).square() for layer in layers)
+
+
+def test_spectral_bound_goes_on_over_texts_of_all_lengths():
+    """A linear layer has one norm on any number of tokens, and its power iteration one vector."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+    penalty = jn.SpectralBoundPenalty(weight=1.0)
+    for step in range(300):
+        value = penalty(jn.linearize(model, torch.randn(2, 5 + step % 7, 8)))
+    torch.testing.assert_close(value.detach(), squared_norms(model[0], model[2]))
+
+
+def test_spectral_bound_goes_on_over_images_of_all_sizes():
+    """The norm of a convolution hardly depends on the size, so what was found on one serves the next."""
+    torch.manual_seed(0)
+    model = nn.Conv2d(2, 3, 3, padding=1)
+    penalty = jn.SpectralBoundPenalty(weight=1.0)
+    sizes = (16, 12, 16, 20)
+    values = [penalty(jn.linearize(model, torch.randn(1, 2, n, n))).item() for n in sizes * 100]
+    exact = [
+        jn.spectral_norm(jn.linearize(model, torch.randn(1, 2, n, n)), tol=1e-5).sigma.item() ** 2
+        for n in sizes
+    ]
+    assert min(v / e for v, e in zip(values[-4:], exact, strict=True)) > 0.95
+    assert values[0] < 0.5 * exact[0]
+
+
+class Straight(torch.autograd.Function):
+    """Straight through: what comes before is hidden from who follows calls."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.sign()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+class Hiding(nn.Module):
+    def __init__(self, hide):
+        super().__init__()
+        self.first, self.second, self.third = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+        self.hide = hide
+
+    def forward(self, x):
+        return self.third(self.hide(self.second, self.hide(self.first, x)))
+
+
+@pytest.mark.parametrize(
+    "hide",
+    [
+        lambda layer, x: Straight.apply(layer(x)),
+        lambda layer, x: checkpoint(lambda z: layer(z).relu(), x, use_reentrant=False),
+    ],
+    ids=["autograd function", "checkpointing"],
+)
+def test_spectral_bound_counts_layers_that_have_no_step(hide):
+    torch.manual_seed(0)
+    model, x = Hiding(hide).double(), torch.randn(4, 6, dtype=torch.float64)
+    penalty = jn.SpectralBoundPenalty(weight=1.0, iterations=500)
+    for _ in range(3):  # the verdict on the model is remembered
+        J = jn.linearize(model, x)
+        assert J.engine == "autograd"
+        torch.testing.assert_close(penalty(J).detach(), squared_norms(model.first, model.second, model.third))
 
 
 @pytest.mark.parametrize("case", [c for c in NETS if c.engine == "layerwise"], ids=str)

@@ -68,7 +68,7 @@ def test_it_converges_whoever_takes_the_gradient(engine, differentiate):
 
 @pytest.mark.parametrize("engine", ["layerwise", "autograd"])
 def test_a_hinge_finds_what_its_first_guess_does_not_see(engine):
-    """Where the estimate is below the threshold there is no gradient; the vectors must improve all the same."""
+    """Below the threshold there is no gradient; the vectors must improve all the same."""
     model, x = NETS[1].make()
     J, index = jn.linearize(model, x, engine=engine), torch.arange(len(x))
     first, right = jn.SpectralPenalty(1.0)(J).item(), exact(J).item()

@@ -85,6 +85,20 @@ def batch_norm(
     return y, _scaling(weight, inverse_std), statistics
 
 
+def in_functional_order(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    *options: Any,
+    **named: Any,
+) -> tuple[Any, ...]:
+    """The arguments of torch.batch_norm as F.batch_norm has them."""
+    rest = (*options, *(named[name] for name in ("training", "momentum", "eps")[len(options) :]))
+    return input, running_mean, running_var, weight, bias, *rest[:3]
+
+
 def _scaling(weight: Tensor | None, inverse_std: Tensor) -> Callable[[Tensor], Tensor]:
     def scale(v: Tensor) -> Tensor:
         factor = inverse_std if weight is None else weight * inverse_std

@@ -24,6 +24,7 @@ def layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
     *_: bool,
+    **__: bool,
 ) -> Tensor:
     y = _standardized(x, list(range(-len(normalized_shape), 0)), eps)
     return _affine(y, weight, bias).to(x.dtype)
@@ -36,6 +37,7 @@ def group_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
     *_: bool,
+    **__: bool,
 ) -> Tensor:
     y = _standardized(x.reshape(len(x), num_groups, -1), [2], eps).reshape(x.shape)
     return _affine(y, *(_per_channel(p, x) for p in (weight, bias))).to(x.dtype)
@@ -107,9 +109,9 @@ def _per_channel(parameter: Tensor | None, x: Tensor) -> Tensor | None:
     return None if parameter is None else parameter.view(-1, *[1] * (x.dim() - 2))
 
 
-def elementary(name: str, func: Callable[..., Any]) -> Callable[..., Any]:
-    """What to call in the place of `func`."""
-    return func if func is torch.instance_norm else ELEMENTARY.get(name, func)  # it has another signature
+def elementary(name: str, func: Callable[..., Any]) -> Callable[..., Any] | None:
+    """What to call in the place of `func`, if it must not be called itself."""
+    return None if func is torch.instance_norm else ELEMENTARY.get(name)  # it has another signature
 
 
 ELEMENTARY: dict[str, Callable[..., Tensor]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,14 +14,15 @@ from torch.overrides import TorchFunctionMode
 from ..precision import as_recorded
 from ..tracing import tracing
 from .ancestry import Ancestry
-from .batchnorm import Gate, Statistics, batch_norm, under_saved_tensor_hooks
+from .batchnorm import Gate, Statistics, batch_norm, in_functional_order, under_saved_tensor_hooks
 from .calls import CONSTANT, canonical_name, carries_no_derivative, is_counter, one_way, tensors
 from .decompose import elementary
+from .layers import WeightedLayer, is_layer, layer_called, weighted_layer
 from .reads import Reads, factors
 from .rules import RULES, NoRule, Rule
 from .rules.table import LIST
 from .slots import Slots
-from .tape import Slot, Step, Tape, WeightedLayer
+from .tape import Slot, Step, Tape
 
 HIDDEN = "something depends on the input by a way that was not recorded"
 
@@ -98,25 +100,28 @@ class Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         try:
             if self.slots.any_in(args) or (kwargs and self.slots.any_in(kwargs)):
-                return self._call(func, *(one_way(args, kwargs) if kwargs else (args, kwargs)))
+                return self._call(func, args, kwargs)
             return self._call_on_others(func, args, kwargs)
         except NoRule as no:
             self._give_up(str(no))
+            self._note_layer(layer_called(func, args, kwargs))
             return self._follow(func(*args, **kwargs))
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call on something that depends on x."""
+        """A call on something that depends on x. It is made as it was, by `run`; rules have one order."""
+        run = partial(func, *args, **kwargs)
+        args, kwargs = one_way(args, kwargs)
         name, in_place = canonical_name(func, args)
         if name == "batch_norm":
             return self._batch_norm(func, args, kwargs)
         rule = RULES.get(name)
         if rule is None or (self.reason is not None and not rule.weighted):
-            return self._unruled(name, func, args, kwargs)
+            return self._unruled(name, run, args, kwargs)
         self._check_call(name, args, kwargs)
         read = [t for t in factors(rule, args, kwargs) if self.slots.of(t) is None]
         in_place = in_place or bool(kwargs.get("inplace"))
         try:
-            y = _APPLY[rule.kind](self, rule, name, func, args, kwargs, in_place)
+            y = _APPLY[rule.kind](self, rule, name, run, args, kwargs, in_place)
         except TypeError as error:  # called with arguments that the rule does not know
             raise NoRule(f"{name}: {error}") from error
         for t in read:  # as it is after the call, which may have written into it
@@ -140,21 +145,20 @@ class Recorder(TorchFunctionMode):
 
     # One method a kind of rule. -------------------------------------------------------------------
 
-    def _linear(self, rule: Rule, name: str, func: Any, args: Any, kwargs: Any, in_place: bool) -> Any:
+    def _linear(self, rule: Rule, name: str, run: Any, args: Any, kwargs: Any, in_place: bool) -> Any:
         sources = self._sources(rule, name, args, kwargs)
         if rule.like and sources == (None,):  # only the shape comes from the input
-            return func(*args, **kwargs)
+            return run()
         learns = self._learns(args, kwargs)
         forward, backward, *result = rule.apply(*args, **kwargs)
-        y = result[0] if result else func(*args, **kwargs)
+        y = result[0] if result else run()
         if rule.weighted:
-            x, weight = args[0], args[1] if len(args) > 1 else kwargs["weight"]
-            self.layers.append(WeightedLayer(name, weight, x.shape[1:], forward, backward))
+            self._note_layer(weighted_layer(name, forward, backward, *args, **kwargs))
         target = args[0] if in_place else y
         self._step(name, sources, target, forward, backward, rule.data == 1, learns)
         return y
 
-    def _piecewise(self, rule: Rule, name: str, func: Any, args: Any, kwargs: Any, in_place: bool) -> Any:
+    def _piecewise(self, rule: Rule, name: str, run: Any, args: Any, kwargs: Any, in_place: bool) -> Any:
         sources, learns = self._sources(rule, name, args, kwargs), self._learns(args, kwargs)
         if rule.inplace or not in_place:
             kwargs = {**kwargs, "inplace": True} if in_place else kwargs
@@ -163,33 +167,32 @@ class Recorder(TorchFunctionMode):
                 self.reads.add_borrowed(kept)
         else:  # what must be recorded is read off a copy before it is overwritten
             _, forward, backward = rule.apply(args[0].clone(), *args[1:], **kwargs)
-            y = func(*args, **kwargs)
+            y = run()
         first = y if isinstance(y, Tensor) else y[0]
         self._step(name, sources, first, forward, backward, rule.data == 1, learns)
         return y
 
-    def _multilinear(self, rule: Rule, name: str, func: Any, args: Any, kwargs: Any, in_place: bool) -> Any:
+    def _multilinear(self, rule: Rule, name: str, run: Any, args: Any, kwargs: Any, in_place: bool) -> Any:
         followed = [i for i, a in enumerate(args) if self.slots.any_in((a,))]
         if len(followed) != 1 or self.slots.any_in(kwargs):
             raise NoRule(f"{name} multiplies things that both depend on the input")
         position = followed[0]
         forward, backward = rule.apply(position, *args, **kwargs)
         sources = (self.slots.of(args[position]),)
-        y = func(*args, **kwargs)
+        y = run()
         self._step(name, sources, y, forward, backward)
         return y
 
-    def _splitting(self, rule: Rule, name: str, func: Any, args: Any, kwargs: Any, in_place: bool) -> Any:
+    def _splitting(self, rule: Rule, name: str, run: Any, args: Any, kwargs: Any, in_place: bool) -> Any:
         sources = self._sources(rule, name, args, kwargs)
-        parts = func(*args, **kwargs)
+        parts = run()
         for part, (forward, backward) in zip(parts, rule.apply(parts, *args, **kwargs), strict=True):
             self._step(name, sources, part, forward, backward, learns=False)
         return parts
 
     def _batch_norm(self, func: Any, args: Any, kwargs: Any) -> Any:
-        if func is torch.batch_norm:  # (x, weight, bias, mean, var, training, momentum, eps, cudnn)
-            x, weight, bias, mean, var, *rest = args
-            args = (x, mean, var, weight, bias, *rest[:3])
+        if func is torch.batch_norm:
+            args, kwargs = in_functional_order(*args, **kwargs), {}
         slot = self.slots.of(args[0])
         if self._gate is None:
             self._undo += [(t, t.clone()) for t in args[1:3] if isinstance(t, Tensor)]
@@ -203,9 +206,11 @@ class Recorder(TorchFunctionMode):
                 self.reads.add(weight)
         return y
 
-    def _unruled(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
-        run = func if under_saved_tensor_hooks() else elementary(name, func)  # recomputed must be the same
-        y = run(*args, **kwargs)
+    def _unruled(self, name: str, run: partial[Any], args: Any, kwargs: Any) -> Any:
+        rewritten = elementary(name, run.func)
+        if under_saved_tensor_hooks():  # what is recomputed must be the same
+            rewritten = None
+        y = run() if rewritten is None else rewritten(*args, **kwargs)
         if name in CONSTANT or carries_no_derivative(y):
             return y
         return self._follow(y, without_rule=name)
@@ -219,7 +224,7 @@ class Recorder(TorchFunctionMode):
         if self._gate is None:
             if args and isinstance(args[0], Tensor) and canonical_name(func, args)[1]:
                 self._undo.append((args[0], args[0].clone()))
-        elif self.reason is None and self._descends(args, kwargs):
+        elif (self.reason is None or is_layer(func, args)) and self._descends(args, kwargs):
             raise NoRule(HIDDEN)
         return func(*args, **kwargs)
 
@@ -236,6 +241,10 @@ class Recorder(TorchFunctionMode):
                 tensor.copy_(before)
         if self._rng is not None:
             torch.random.set_rng_state(self._rng)
+
+    def _note_layer(self, layer: WeightedLayer | None) -> None:
+        if layer is not None and torch.is_grad_enabled():
+            self.layers.append(layer)
 
     def _give_up(self, reason: str) -> None:
         if self._gate is None:

@@ -38,17 +38,6 @@ class Step:
     learns: bool
 
 
-@dataclass(slots=True)
-class WeightedLayer:
-    """One use of a weight: the paper's W^l, as an operator on the input it really had."""
-
-    name: str
-    weight: Tensor
-    input_shape: torch.Size  # of one sample
-    forward: Callable[[Tensor], Tensor]
-    backward: Callable[[Tensor], Tensor]
-
-
 class Tape:
     """All steps from the input slot to the output slot, in the order they ran."""
 

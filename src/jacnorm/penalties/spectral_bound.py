@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..checks import check_count
+from ..engines.layers import WeightedLayer
 from ..engines.outer import differentiable_once
-from ..engines.tape import Step, WeightedLayer
+from ..engines.tape import Step
 from ..errors import InputError, UnsupportedModelError
 from ..estimators import spectral_norm
 from ..estimators.operator import normalized
@@ -20,6 +22,7 @@ from ..tracing import while_tracing
 from .base import Penalty
 
 Product = Callable[[Tensor], Tensor]
+STIR = 0.01  # of a random direction in a vector that was cut off, so that it is never zero
 
 
 class SpectralBoundPenalty(Penalty):
@@ -102,7 +105,16 @@ def _begin(penalty: SpectralBoundPenalty, shapes: list[torch.Size], *weights: Te
     for position, (shape, like) in enumerate(zip(shapes, weights, strict=True)):
         v = getattr(penalty, f"v{position}", None)
         if v is None or v.shape != shape or (v.device, v.dtype) != (like.device, like.dtype):
-            penalty.register_buffer(f"v{position}", normalized(penalty.random(shape, like.detach())))
+            new = normalized(penalty.random(shape, like.detach()))
+            if v is not None and v.shape[:2] == shape[:2] and v.dim() == len(shape):
+                new = normalized(_fitted(v, shape).to(new) + STIR * new)  # the same layer on another size
+            penalty.register_buffer(f"v{position}", new)
+
+
+def _fitted(v: Tensor, shape: torch.Size) -> Tensor:
+    """Cut off, or filled up with zeros, at the end of each axis: a convolution does the same everywhere."""
+    missing = [n - m for n, m in zip(shape, v.shape, strict=True)]
+    return F.pad(v, [pad for n in reversed(missing) for pad in (0, n)])
 
 
 @in_full_precision

@@ -181,6 +181,8 @@ for _name in ("max", "min", "sort", "topk", "kthvalue", "median"):
 @piecewise("where", data=3)
 def where(*arguments: Any) -> Any:
     """torch.where(condition, x, y), or x.where(condition, y)."""
+    if len(arguments) != 3:
+        raise NoRule("where() of a condition alone")
     at = next(i for i, a in enumerate(arguments) if isinstance(a, Tensor) and a.dtype == torch.bool)
     condition = arguments[at]
     x, y = (a for i, a in enumerate(arguments) if i != at)

@@ -1,0 +1,49 @@
+"""Linear and convolution layers that a model calls: the paper's W^l."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .calls import canonical_name, one_way
+from .rules import RULES, NoRule
+
+
+@dataclass(slots=True)
+class WeightedLayer:
+    """One use of a weight, as an operator on the input it really had."""
+
+    name: str
+    weight: Tensor
+    input_shape: torch.Size  # of a sample, or of one of the tokens that all have the same norm
+    forward: Callable[[Tensor], Tensor]
+    backward: Callable[[Tensor], Tensor]
+
+
+def is_layer(func: Any, args: tuple[Any, ...]) -> bool:
+    rule = RULES.get(canonical_name(func, args)[0])
+    return rule is not None and rule.weighted
+
+
+def layer_called(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> WeightedLayer | None:
+    """The layer that this call is one of, if it is, for who does not need a step of it."""
+    if is_layer(func, args):
+        args, kwargs = one_way(args, kwargs)
+        name, _ = canonical_name(func, args)
+        with suppress(NoRule, TypeError):  # called as no layer is
+            forward, backward, *_ = RULES[name].apply(*args, **kwargs)
+            return weighted_layer(name, forward, backward, *args, **kwargs)
+    return None
+
+
+def weighted_layer(
+    name: str, forward: Any, backward: Any, x: Tensor, weight: Tensor, *_: Any, **__: Any
+) -> WeightedLayer:
+    """From what the rule makes of the call's arguments."""
+    size = x.shape[-1:] if name == "linear" else x.shape[1:]
+    return WeightedLayer(name, weight, size, forward, backward)
