@@ -60,6 +60,12 @@ def test_in_training_the_batch_stays_whole(model, x):
     torch.testing.assert_close(jn.local_lipschitz(model, x).sigma, expected)
 
 
+def test_batch_norm_without_running_statistics_keeps_the_batch_whole(x):
+    model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(x[0].numel(), track_running_stats=False), nn.ReLU())
+    expected = jn.spectral_norm(jn.linearize(model.double().eval(), x)).sigma
+    torch.testing.assert_close(jn.local_lipschitz(model, x, max_bytes=1).sigma, expected)
+
+
 def test_a_plain_function(x):
     L = jn.local_lipschitz(lambda x: 3 * x, x)
     torch.testing.assert_close(L.sigma, torch.full((11,), 3.0, dtype=torch.float64))

@@ -23,6 +23,8 @@ from .estimators.transforms import Affine, Map, Weighted
 from .precision import at_least_single, without_autocast
 from .tracing import tracing
 
+Transform = Callable[["Linearization", Tensor], "Linearization"]  # of J at some positions in the batch
+
 
 class Linearization:
     """The Jacobian J of `model` at each sample of `x`: J v, Jᵀ u, and `output`, which is model(x).
@@ -52,7 +54,7 @@ class Linearization:
         self._products, self._part = products, part
         self.verified = False  # in the run that made this, which then took longer
         self.paid_by: tuple[object, int] | None = None  # the penalty that linearized, and its factor
-        self._transforms: tuple[Callable[[Linearization], Linearization], ...] = ()
+        self._transforms: tuple[Transform, ...] = ()
         self._reads = recorder.reads if self.tape is not None else _weights(layers)
 
     @property
@@ -91,9 +93,10 @@ class Linearization:
         Batch norm takes the statistics of the whole batch; dropout draws new masks.
         """
         self.check_unchanged()
-        J = self._part(positions.to(self.device))
+        positions = positions.to(self.device)
+        J = self._part(positions)
         for transform in self._transforms:
-            J = transform(J)
+            J = transform(J, positions)
         return J
 
     def check_unchanged(self) -> None:
@@ -121,7 +124,7 @@ class Linearization:
         tensor([[[ 1.,  0.],
                  [ 0., -1.]]])
         """
-        return self._with(Affine(self, scale, shift), lambda J: J.affine(scale, shift))
+        return self._with(Affine(self, scale, shift), lambda J, _: J.affine(scale, shift))
 
     def weighted(self, D: Tensor | tuple[Map, Map]) -> Linearization:
         """J D: the Jacobian with respect to an input that D turns into x.
@@ -134,11 +137,15 @@ class Linearization:
         >>> torch.equal(J.weighted(torch.tensor([3.0, 0.0])).dense(), J.dense() * torch.tensor([3.0, 0.0]))
         True
         """
-        return self._with(Weighted(self, D), lambda J: J.weighted(D))
 
-    def _with(
-        self, products: Affine | Weighted, transform: Callable[[Linearization], Linearization]
-    ) -> Linearization:
+        def of_part(J: Linearization, positions: Tensor) -> Linearization:
+            if isinstance(D, Tensor) and D.dim() == len(self.input_shape) and len(D) > 1:
+                return J.weighted(D.to(J.device)[positions])  # a row for each sample
+            return J.weighted(D)
+
+        return self._with(Weighted(self, D), of_part)
+
+    def _with(self, products: Affine | Weighted, transform: Transform) -> Linearization:
         other = copy.copy(self)
         other._products, other._transforms = products, (*self._transforms, transform)
         return other

@@ -83,7 +83,7 @@ def local_lipschitz(
         J = linearize(model, part)
         return spectral_norm(J, tol=tol) if p == 2 else induced_norm(J, p)
 
-    if not isinstance(x, Tensor) or x.dim() == 0 or len(x) == 1 or not _is_evaluating(model):
+    if not isinstance(x, Tensor) or x.dim() == 0 or len(x) == 1 or not _can_be_taken_apart(model):
         return _joined([measure(x)])
     size = max(1, max_bytes // _bytes_of_one(linearize(model, x[:1])))
     return _joined([measure(part) for part in x.split(size)])
@@ -97,10 +97,13 @@ def _bytes_of_one(J: Linearization) -> int:
     return 3 * J.activation_bytes + J.output.element_size() * vectors
 
 
-def _is_evaluating(model: Any) -> bool:
-    """Whether samples may be taken apart: in training they share the batch's statistics."""
+def _can_be_taken_apart(model: Any) -> bool:
+    """Samples may share the batch's statistics in training, and in batch norm that keeps no others."""
     owner = getattr(model, "__self__", model)
-    return isinstance(owner, nn.Module) and not any(m.training for m in owner.modules())
+    return isinstance(owner, nn.Module) and not any(
+        m.training or (isinstance(m, nn.modules.batchnorm._BatchNorm) and m.running_mean is None)
+        for m in owner.modules()
+    )
 
 
 def _joined(parts: Sequence[Result]) -> Result:

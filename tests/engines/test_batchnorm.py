@@ -118,3 +118,15 @@ def test_no_sample_sees_another(x, engine):
 def test_a_batch_too_small_to_normalize_is_named():
     with pytest.raises(jn.ModelError, match="more than 1 value per channel"):
         jn.linearize(nn.BatchNorm1d(3), torch.randn(1, 3))
+
+
+@pytest.mark.parametrize("convention", ["fixed", "flowing"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_model_in_half_precision_stays_in_the_layerwise_engine(x, convention, dtype):
+    exact = jn.spectral_norm(jn.linearize(net(), x)).sigma
+    J = jn.linearize(net().to(dtype), x.to(dtype), batch_norm=convention)
+    assert J.engine == "layerwise"
+    part = J.subset(torch.tensor([0, 1]))
+    assert part.output.dtype == dtype
+    for found, expected in ((J, exact), (part, exact[:2])):
+        torch.testing.assert_close(jn.spectral_norm(found).sigma.double(), expected, rtol=0.05, atol=0)

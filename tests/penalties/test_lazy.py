@@ -11,9 +11,10 @@ import jacnorm as jn
 from jacnorm.penalties import base, pace
 
 
-def net(norm=True):
+def net(norm=True, activation=nn.ReLU):
     torch.manual_seed(0)
-    layers = [nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4) if norm else nn.Identity(), nn.ReLU(), nn.Conv2d(4, 3, 3)]
+    first = nn.BatchNorm2d(4) if norm else nn.Identity()
+    layers = [nn.Conv2d(1, 4, 3), first, activation(), nn.Conv2d(4, 3, 3)]
     return nn.Sequential(*layers, nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(12, 5)).double()
 
 
@@ -85,9 +86,25 @@ def test_a_subset_between_hidden_layers_and_of_a_transformed_jacobian():
     torch.testing.assert_close(J.subset(some).dense(), J.dense()[some], rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("batch_norm", ["fixed", "flowing"])
-def test_all_parts_of_a_batch_make_up_its_gradient(batch_norm):
+def test_a_subset_takes_its_rows_of_a_weighting():
+    J, some = jn.linearize(net(), X).weighted(torch.rand_like(X)), torch.tensor([1, 3])
+    torch.testing.assert_close(J.subset(some).dense(), J.dense()[some], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("engine", ["auto", "autograd"])
+def test_a_subset_of_a_subset_has_the_statistics_of_the_whole_batch(engine):
     model = net()
+    J = jn.linearize(model, X, engine=engine)
+    moved = [b.clone() for b in model.buffers()]
+    part = J.subset(torch.tensor([3, 2, 0])).subset(torch.tensor([1, 2]))
+    torch.testing.assert_close(part.dense(), J.dense()[[2, 0]], rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(list(model.buffers()), moved, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh])  # a smooth slope depends on the statistics
+@pytest.mark.parametrize("batch_norm", ["fixed", "flowing"])
+def test_all_parts_of_a_batch_make_up_its_gradient(batch_norm, activation):
+    model = net(activation=activation)
     J, penalty = jn.linearize(model, X, batch_norm=batch_norm), jn.AnalyticPenalty(1.0)
     parts = [gradient(penalty(J.subset(torch.tensor(p))), model) for p in combinations(range(4), 2)]
     torch.testing.assert_close(sum(parts) / len(parts), gradient(penalty(J), model), rtol=1e-8, atol=1e-10)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -25,7 +26,30 @@ from ..tracing import tracing
 
 aten = torch.ops.aten
 
-Statistics = tuple[Tensor, Tensor]  # the batch's mean and 1/√(var + ε), a number a channel
+
+class Statistics:
+    """The mean and 1/√(var + ε) of a batch, a number a channel, for runs of a part of it.
+
+    Taken when they are asked for, and with their gradients: a smooth activation's slope depends on them.
+    """
+
+    def __init__(self, x: Tensor, eps: float):
+        self._x, self._eps = x, eps  # autograd sees to it that x is not written into
+
+    @cached_property
+    def mean(self) -> Tensor:
+        return self._x.to(at_least_single(self._x.dtype)).mean(_all_but_channels(self._x))
+
+    @cached_property
+    def inverse_std(self) -> Tensor:
+        return _inverse_std(self._x, self._eps)
+
+    def normalized(self, x: Tensor, flowing: bool) -> Tensor:
+        mean, inverse_std = (per_channel(t, x.dim()) for t in (self.mean, self.inverse_std))
+        if flowing:
+            return (x - mean) * inverse_std
+        fixed = x.detach()  # the derivative is a constant, and the value passes all gradients
+        return (x - fixed) * inverse_std.detach() + (fixed - mean) * inverse_std
 
 
 @dataclass
@@ -60,28 +84,29 @@ def batch_norm(
     With a gate, y can serve the autograd engine too. `given` statistics take the place of this batch's own.
     """
     if given is not None:
-        mean, inverse_std = given
-        y = (x - per_channel(mean, x.dim())) * per_channel(inverse_std, x.dim())
+        y = given.normalized(x, flowing)
         y = y if weight is None else y * per_channel(weight, x.dim())
         y = y if bias is None else y + per_channel(bias, x.dim())
-        return y, _scaling(weight, inverse_std), None
-    batch_mean: Tensor | None = None
+        inverse_std = given.inverse_std if flowing else given.inverse_std.detach()
+        return y.to(x.dtype), _scaling(weight, inverse_std), given
+    statistics: Statistics | None = None
     if not training or x.numel() <= x.shape[1]:  # the second raises the framework's own error
         y = F.batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps)
         assert running_var is not None
         inverse_std = torch.rsqrt(running_var + eps)
     elif gate is None:
-        y, batch_mean, inverse_std = torch.native_batch_norm(
+        y, _, inverse_std = torch.native_batch_norm(
             x, weight, bias, running_mean, running_var, True, momentum, eps
         )
+        statistics = Statistics(x, eps)
     else:
         _refuse_recomputation()
-        y, batch_mean, inverse_std = _GatedBatchNorm.apply(
+        y, _, inverse_std = _GatedBatchNorm.apply(
             x, weight, bias, running_mean, running_var, momentum, eps, flowing, gate
         )
+        statistics = Statistics(x, eps)
     if training and flowing:
         inverse_std = _inverse_std(x, eps)
-    statistics = None if batch_mean is None else (batch_mean.detach(), inverse_std)
     return y, _scaling(weight, inverse_std), statistics
 
 
@@ -102,7 +127,7 @@ def in_functional_order(
 def _scaling(weight: Tensor | None, inverse_std: Tensor) -> Callable[[Tensor], Tensor]:
     def scale(v: Tensor) -> Tensor:
         factor = inverse_std if weight is None else weight * inverse_std
-        return v * per_channel(factor, v.dim())
+        return (v * per_channel(factor, v.dim())).to(v.dtype)
 
     return scale
 
@@ -156,6 +181,9 @@ def per_channel(factor: Tensor, dims: int) -> Tensor:
 
 
 def _inverse_std(x: Tensor, eps: float) -> Tensor:
-    over = [axis for axis in range(x.dim()) if axis != 1]
     x = x.to(at_least_single(x.dtype))
-    return torch.rsqrt(x.var(over, correction=0) + eps)
+    return torch.rsqrt(x.var(_all_but_channels(x), correction=0) + eps)
+
+
+def _all_but_channels(x: Tensor) -> list[int]:
+    return [axis for axis in range(x.dim()) if axis != 1]
