@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
 
 from .checks import check_input, check_output, run
@@ -26,6 +25,7 @@ from .linearization import Linearization
 from .modules import modules_of, random_state, unchanged
 from .precision import without_autocast
 from .request import BatchNorm, Engine, Request
+from .switches import unfused_attention
 from .tracing import CAN_TRACE, refuse, tracing, while_tracing
 from .verify import Verdict, check_independent, disagreement, doubts, known_plan, refusal, verdict
 
@@ -178,7 +178,7 @@ def _record_and_verify(request: Request, known: Verdict, *, new_way: bool) -> Li
     gate, engine = Gate(), request.engine
     reason = {"auto": known.reason, "layerwise": None, "autograd": "asked for"}[engine]
     section, recorder = request.section(), request.recorder(gate, reason)
-    with sdpa_kernel(SDPBackend.MATH):
+    with unfused_attention:
         output = section.run(request.x, recorder, graph=True)
     graph = Graph(section.first, section.last, gate)
     tape, reason = _tape(recorder)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
 
 from .engines.batchnorm import Gate, Statistics
 from .engines.recorder import Recorder
@@ -46,7 +47,7 @@ class Request:
     @property
     def has_rows(self) -> bool:
         """Whether there are further arguments that seem to have a row for each sample."""
-        return any(self._is_rows(value) for value in (*self.args, *self.kwargs.values()))
+        return any(self._is_rows(value) for value in tree_leaves((self.args, self.kwargs)))
 
     def _is_rows(self, value: Any) -> bool:
         return isinstance(value, Tensor) and value.dim() > 0 and len(value) == len(self.x)
@@ -57,5 +58,5 @@ class Request:
         def taken(value: Any) -> Any:
             return value[positions] if self._is_rows(value) else value
 
-        args, kwargs = tuple(map(taken, self.args)), {k: taken(v) for k, v in self.kwargs.items()}
+        args, kwargs = tree_map(taken, (self.args, self.kwargs))
         return replace(self, x=self.x[positions], args=args, kwargs=kwargs, given=given)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.torch_version import TorchVersion
 
 from .errors import UnsupportedModelError
+from .switches import eager
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -32,7 +33,7 @@ def uncompiled() -> AbstractContextManager[Any]:
     """What the user has compiled runs eagerly, so that its calls can be seen."""
     if tracing() or "torch._dynamo" not in sys.modules:  # nothing is compiled without it
         return nullcontext()
-    return torch.compiler.set_stance("force_eager")
+    return eager
 
 
 def while_tracing(function: Function) -> Function:

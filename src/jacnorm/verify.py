@@ -68,14 +68,15 @@ _verdicts: weakref.WeakKeyDictionary[Any, dict[Any, Verdict]] = weakref.WeakKeyD
 
 def kind(x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind:
     """Batches of one kind differ in their values alone, and in their length."""
-    others = tuple(map(_what, args)), tuple((name, _what(value)) for name, value in kwargs.items())
-    return tuple(int(n) for n in x.shape[1:]), x.dtype, x.device.type, others
+    return tuple(int(n) for n in x.shape[1:]), x.dtype, x.device.type, _what((args, kwargs))
 
 
 def _what(value: Any) -> Any:
     """Of an argument: switches and axes decide what a model computes, other things only its numbers."""
     if isinstance(value, tuple | list):
         return tuple(map(_what, value))
+    if isinstance(value, dict):
+        return tuple((name, _what(item)) for name, item in value.items())
     is_switch = isinstance(value, bool | str | None) or (isinstance(value, int) and abs(value) < LARGE)
     return value if is_switch else type(value)
 

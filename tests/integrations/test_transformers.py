@@ -198,3 +198,11 @@ def test_text_is_seen_through_its_embeddings(tmp_path):
     (F.cross_entropy(J.output, LABELS) + jn.SpectralPenalty(0.5)(J)).backward()
     torch.optim.SGD(expected.parameters(), RATE).step()
     torch.testing.assert_close(model.state_dict(), expected.state_dict(), rtol=1e-4, atol=1e-6)
+
+
+def test_attention_is_recomputed_as_it_was_computed(tmp_path, digits):
+    ended = [vit(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0) for _ in range(2)]
+    for model, recompute in zip(ended, (False, True), strict=True):
+        options = {"gradient_checkpointing": recompute, "max_steps": 2}
+        trainer(model, image_set(digits, index=True), jn.SpectralPenalty(0.5), tmp_path, **options).train()
+    torch.testing.assert_close(ended[1].state_dict(), ended[0].state_dict(), rtol=1e-4, atol=1e-6)

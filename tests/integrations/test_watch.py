@@ -132,6 +132,45 @@ def test_tokens_are_seen_through_their_embeddings(given):
     assert "forward" not in model.embedding.__dict__
 
 
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 3)
+
+    def forward(self, x, mask=None, labels=None):
+        return self.last((self.first(x) * mask).relu())
+
+
+def test_the_first_argument_is_that_of_forward_in_whatever_order_it_is_called(x):
+    model, mask = Scaled(), torch.rand(2, 6)
+    with Watch(model).step() as seen:
+        model(mask=mask, x=x)
+        assert seen.J.input_shape == (2, 4)
+        torch.testing.assert_close(seen.J.dense(), jn.linearize(model, x, mask=mask).dense())
+
+
+def test_a_part_of_the_batch_takes_its_other_arguments_along():
+    model, x, mask = Scaled(), torch.randn(8, 4), torch.rand(8, 6)
+    expected = jn.SpectralPenalty(fraction=0.5)(jn.linearize(model, x, mask=mask))
+    penalty = jn.SpectralPenalty(fraction=0.5)
+    watch = Watch(model, linearize=penalty.linearize)
+    for call in (lambda: model(x, mask=mask, labels=torch.arange(8)), lambda: model(x, mask)):
+        penalty.load_state_dict(jn.SpectralPenalty().state_dict())  # the same part is drawn
+        with watch.step() as seen:
+            call()
+            torch.testing.assert_close(penalty(seen.J), expected)
+    assert watch._calls[0].result is None
+
+
+def test_a_part_of_a_batch_of_texts():
+    model, ids = Tokens(), torch.randint(7, (4, 5))
+    mask, labels = torch.ones(4, 5), torch.tensor([0, 2, 1, 0])
+    with Watch(model).step() as seen:
+        model(input_ids=ids, attention_mask=mask, labels=labels)
+        part = seen.J.subset(torch.tensor([3, 1]))
+        torch.testing.assert_close(part.dense(), seen.J.dense()[[3, 1]])
+
+
 def test_positions_come_with_the_batches_and_go_again():
     x, y = torch.randn(6, 4), torch.arange(6)
     data = WithIndex(TensorDataset(x, y))
@@ -141,6 +180,11 @@ def test_positions_come_with_the_batches_and_go_again():
         (images, labels), index = split_index(batch)
         assert torch.equal(images, x[index])
         assert torch.equal(labels, y[index])
+
+
+def test_a_key_index_of_the_samples_is_not_overwritten():
+    with pytest.raises(jn.InputError, match="'index' already"):
+        WithIndex([{"index": 5}])[0]
 
 
 def test_positions_of_dicts():

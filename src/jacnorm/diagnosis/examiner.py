@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .. import checks, engines
 from ..engines.autograd import Graph
@@ -23,6 +22,7 @@ from ..engines.calls import CONSTANT, canonical_name
 from ..engines.recorder import Recorder
 from ..engines.rules import RULES
 from ..errors import CoupledSamplesError, UnsupportedModelError
+from ..switches import unfused_attention
 from ..tracing import uncompiled
 from ..verify import check_independent
 
@@ -64,7 +64,7 @@ class Examiner(Recorder):
         self.paths, self._depended = paths, False
 
     def run(self, model: Any) -> None:
-        with torch.enable_grad(), self, uncompiled(), sdpa_kernel(SDPBackend.MATH):
+        with torch.enable_grad(), self, uncompiled(), unfused_attention:
             checks.run(model, self._inside)
 
     def first_coupled(self) -> Call | None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import get_gradient_edge
+from torch.utils.checkpoint import CheckpointError
 
 from ..errors import UnsupportedModelError
 from .batchnorm import Gate
@@ -115,6 +116,13 @@ def _gradient(y: Tensor, x: Tensor, u: Tensor, create_graph: bool) -> tuple[Tens
         )
     except torch.OutOfMemoryError:
         raise
+    except CheckpointError as error:
+        raise UnsupportedModelError(
+            "What activation checkpointing recomputes is not what the model computed. Attention is the usual "
+            "reason: the second time it runs on a fused kernel, which has no second derivative. Run the "
+            "whole step, backward() too, inside torch.nn.attention.sdpa_kernel(SDPBackend.MATH), or leave "
+            f"attention out of the checkpointed part. ({str(error).splitlines()[0]})"
+        ) from error
     except RuntimeError as error:
         if "second time" in str(error):
             raise UnsupportedModelError(

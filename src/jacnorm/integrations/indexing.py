@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from ..errors import InputError
+
 
 class Indexed(NamedTuple):
     """A sample and its position, or, collated, a batch and theirs."""
@@ -31,7 +33,11 @@ class WithIndex(Dataset[Any]):
 
     def __getitem__(self, i: int) -> Any:
         sample = self.dataset[i]
-        return {**sample, "index": i} if isinstance(sample, Mapping) else Indexed(sample, i)
+        if not isinstance(sample, Mapping):
+            return Indexed(sample, i)
+        if "index" in sample:
+            raise InputError("The samples have a key 'index' already, which would be lost: rename it.")
+        return {**sample, "index": i}
 
 
 def split_index(batch: Any) -> tuple[Any, Tensor | None]:

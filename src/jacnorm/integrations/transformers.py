@@ -11,6 +11,7 @@ from transformers import Trainer, TrainerCallback
 
 from ..penalties import Penalty
 from ..request import BatchNorm
+from ..switches import unfused_attention
 from .distributed import share_vectors
 from .indexing import split_index
 from .watch import Watch, measures
@@ -55,6 +56,12 @@ class RegularizedTrainer(Trainer):
         self._seen += [] if index is None else [index]
         loss = loss + value / self._steps_not_divided_by(num_items_in_batch)
         return (loss, outputs) if return_outputs else loss
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
+        if not self.args.gradient_checkpointing:
+            return super().training_step(*args, **kwargs)
+        with unfused_attention:  # backward() recomputes what was computed
+            return super().training_step(*args, **kwargs)
 
     def _steps_not_divided_by(self, num_items_in_batch: Any) -> int:
         """A loss that is a mean over all accumulated batches is not divided by their number any more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -62,14 +63,16 @@ class Watch:
                 yield self
             finally:
                 self._J = None
+                for call in self._calls:
+                    call.run = call.result = None
 
     def _forward(self, call: _Call, plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self._J is not None or self._busy or not torch.is_grad_enabled():
             return plain(*args, **kwargs)
-        x, run = _of_main_input(call.module, plain, args, kwargs)
+        x, call.run = _of_main_input(call.module, plain, args, kwargs)
         self._busy = True
         try:
-            self._J = self._linearize(call, x, run, batch_norm=self._batch_norm)
+            self._J = self._linearize(call, x, args, kwargs, batch_norm=self._batch_norm)
         finally:
             self._busy = False
         self._J.model = call.module
@@ -77,39 +80,54 @@ class Watch:
         return result
 
 
+Run = Callable[[Tensor, tuple[Any, ...], dict[str, Any]], Any]
+
+
 class _Call:
     """A module as a function from its main input to its main output; `result` is all that it returned.
 
-    One object a module, since linearize remembers what it has seen of it.
+    One object a module, since linearize remembers what it has seen of it. The arguments come along, so that
+    linearize can take a part of the batch.
     """
 
     def __init__(self, module: nn.Module):
         self.module = module
+        self.run: Run | None = None  # during a step
         self.result: Any = None
 
     @property
     def training(self) -> bool:
         return self.module.training
 
-    def __call__(self, x: Tensor, run: Callable[[Tensor], Any]) -> Any:
-        self.result = run(x)
+    def __call__(self, x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        assert self.run is not None
+        self.result = self.run(x, args, kwargs)
         if isinstance(self.result, Mapping) and "logits" in self.result:
             return self.result["logits"]
         return self.result
 
 
-def _of_main_input(module: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """x, and the call as a function of x: the first argument, or the embeddings of the tokens in it."""
-    name = getattr(module, "main_input_name", next(iter(kwargs), ""))  # Hugging Face's models say which
+def _of_main_input(module: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Run]:
+    """x, and how to call with another: the first argument, or the embeddings of the tokens in it."""
+    name = getattr(module, "main_input_name", None) or _first_named(
+        forward, kwargs
+    )  # Hugging Face's say which
     x = args[0] if args else kwargs.get(name)
     embed = getattr(module, "get_input_embeddings", None)
     if isinstance(x, Tensor) and not x.is_floating_point() and embed is not None:
         layer = embed()
-        return layer(x), lambda e: _with_embeddings(layer, e, lambda: forward(*args, **kwargs))
+        return layer(x), lambda e, args, kwargs: _with_embeddings(layer, e, lambda: forward(*args, **kwargs))
     if args:
-        return x, lambda z: forward(z, *args[1:], **kwargs)
+        return x, lambda z, args, kwargs: forward(z, *args[1:], **kwargs)
     name = name if x is not None else "inputs_embeds"
-    return kwargs.get(name), lambda z: forward(**{**kwargs, name: z})
+    return kwargs.get(name), lambda z, _, kwargs: forward(**{**kwargs, name: z})
+
+
+def _first_named(forward: Callable[..., Any], kwargs: dict[str, Any]) -> str:
+    """By the order in which forward has them; names that it does not have come in that of the call."""
+    return next(
+        (name for name in inspect.signature(forward).parameters if name in kwargs), next(iter(kwargs), "")
+    )
 
 
 def _with_embeddings(layer: nn.Module, e: Tensor, run: Callable[[], Any]) -> Any:
@@ -126,5 +144,5 @@ def _with_embeddings(layer: nn.Module, e: Tensor, run: Callable[[], Any]) -> Any
 def measures(penalty: Penalty, value: Tensor) -> dict[str, Tensor]:
     """What to log: the penalty, and the mean σ where it is that times the weight."""
     value = value.detach()
-    is_sigma = isinstance(penalty, SpectralPenalty) and penalty.h == "identity"
+    is_sigma = isinstance(penalty, SpectralPenalty) and penalty.h == "identity" and penalty.weight
     return {"penalty": value, "sigma": value / penalty.weight} if is_sigma else {"penalty": value}
