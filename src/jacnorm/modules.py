@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from types import FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parameter import is_lazy
 
 
@@ -55,19 +56,40 @@ def random_state(device: torch.device) -> Tensor:
 
 @contextmanager
 def unchanged(modules: dict[str, nn.Module], device: torch.device) -> Iterator[None]:
-    """Buffers, gradients and the random state are afterwards what they were."""
-    buffers = [b for m in modules.values() for b in m.buffers() if not is_lazy(b)]
-    before = [b.clone() for b in buffers]
-    gradients: list[tuple[nn.Parameter, Tensor | None]] = []
-    for _, parameter in named_parameters(modules):
-        gradients.append((parameter, parameter.grad))
-        parameter.grad = None
+    """Buffers, gradients and the random state are afterwards what they were.
+
+    Of a function whose modules nobody knows, those that it calls are looked after.
+    """
+    state = _State()
+    for module in modules.values():
+        state.keep(module)
+    calls = nullcontext() if modules else register_module_forward_pre_hook(lambda m, _: state.keep(m))
     try:
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        with calls, torch.random.fork_rng([device] if device.type == "cuda" else []):
             yield
     finally:
+        state.restore()
+
+
+class _State:
+    """What modules had when they were first seen."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[Tensor, Tensor] = {}  # tensors are hashed by identity
+        self._gradients: dict[nn.Parameter, Tensor | None] = {}
+
+    def keep(self, module: nn.Module) -> None:
+        for buffer in module.buffers():
+            if buffer not in self._buffers and not is_lazy(buffer):
+                self._buffers[buffer] = buffer.detach().clone()
+        for parameter in module.parameters():
+            if parameter not in self._gradients:
+                self._gradients[parameter] = parameter.grad
+                parameter.grad = None
+
+    def restore(self) -> None:
         with torch.no_grad():
-            for buffer, value in zip(buffers, before, strict=True):
-                buffer.copy_(value)
-        for parameter, gradient in gradients:
+            for buffer, before in self._buffers.items():
+                buffer.copy_(before)
+        for parameter, gradient in self._gradients.items():
             parameter.grad = gradient

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+CPU = torch.device("cpu")
 HALF = (torch.float16, torch.bfloat16)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -30,7 +31,7 @@ def in_full_precision(estimate: Function) -> Function:
 
     @wraps(estimate)
     def wrapped(J: Any, *args: Any, **kwargs: Any) -> Any:
-        with without_autocast(J.device):
+        with without_autocast(getattr(J, "device", CPU)):  # what is no operator gets its own error
             return estimate(J, *args, **kwargs)
 
     return wrapped  # type: ignore[return-value]

@@ -228,6 +228,16 @@ def test_the_model_is_left_as_it_was(context):
     assert model.training
 
 
+def test_what_a_function_calls_is_left_as_it_was():
+    """Its modules are found when they are called, since nothing else names them."""
+    held = {"net": mlp(nn.BatchNorm1d(6))}
+    x, state = torch.randn(8, 4, requires_grad=True), copy.deepcopy(held["net"].state_dict())
+    assert jn.doctor(lambda x: held["net"](x), x).served
+    assert x.grad is None
+    assert all(p.grad is None for p in held["net"].parameters())
+    assert all(torch.equal(state[k], v) for k, v in held["net"].state_dict().items())
+
+
 def test_lazy_modules():
     assert examine(nn.Sequential(nn.LazyLinear(3), nn.LazyBatchNorm1d()), torch.randn(8, 4)).served
 

@@ -91,9 +91,31 @@ def test_any_magnitude(size, scale):
     torch.testing.assert_close(jn.singular_values(A, k=1)[0] / scale, torch.ones(1))
 
 
-def test_nan_is_named():
+NORMS = [
+    lambda A: jn.spectral_norm(A).sigma,
+    jn.singular_values,
+    lambda A: jn.singular_vectors(A).S,
+    lambda A: jn.induced_norm(A, "inf").lower,
+]
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("n", [3, 50])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_nan_is_named(norm, n, value):
     with pytest.raises(jn.NonFiniteError, match="NaN or inf"):
-        jn.spectral_norm(torch.full((2, 3, 3), float("nan")))
+        norm(torch.full((2, n, n), value))
+
+
+@pytest.mark.parametrize("norm", [*NORMS, jn.frobenius_norm])
+@pytest.mark.parametrize("n", [3, 50])
+def test_matrices_in_half_precision_are_measured_in_single(norm, n):
+    A = torch.randn(2, n, n).bfloat16()
+    found = norm(A)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, norm(A.float()))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(norm(A.float()), found, rtol=1e-6, atol=0)
 
 
 def test_values_that_did_not_converge_are_announced():

@@ -7,6 +7,7 @@ import torch
 from hand import BATCH, RATE, by_hand, plain_runs, small_net
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
+from skorch.callbacks import Checkpoint
 from torch import nn
 
 import jacnorm as jn
@@ -64,3 +65,11 @@ def test_it_can_be_cloned_pickled_and_trained_on(digits):
     whole = clone(net).set_params(max_epochs=2).fit(*digits)
     torch.testing.assert_close(again.module_.state_dict(), whole.module_.state_dict())
     torch.testing.assert_close(again.penalty_.u, whole.penalty_.u)
+
+
+def test_checkpoints_hold_the_stored_vectors(digits, tmp_path):
+    checkpoint = Checkpoint(dirname=str(tmp_path), monitor=None, f_penalty="penalty.pt")
+    net = classifier(callbacks=[checkpoint]).fit(*digits)
+    again = classifier().initialize()
+    again.load_params(checkpoint=checkpoint)
+    torch.testing.assert_close(again.penalty_.state_dict(), net.penalty_.state_dict())

@@ -44,6 +44,7 @@ class Cost:
 def step_cost(model: Any, x: Tensor, watch: Watch = iter) -> Cost | None:
     """None if there is nothing to train. `watch` goes round the rounds, as tqdm does."""
     penalty, stored, index = SpectralPenalty(), SpectralPenalty(), torch.arange(len(x))
+    x = x.detach()
 
     def plain() -> Tensor:
         return model(x.clone()).square().mean()

@@ -5,11 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..errors import NonFiniteError
 from ..precision import in_full_precision
-from ..tracing import tracing
 from .estimate import Estimate, from_left
-from .operator import Operator, Transposed, as_operator, basis, flat, is_wide, size
+from .operator import Operator, Transposed, as_operator, basis, finite, flat, is_wide, size
 
 # Rows of J are kept while they fit in this; beyond it each column of J Jᵀ costs a second product.
 MAX_BYTES = 1 << 30
@@ -47,10 +45,7 @@ def gram_of(A: Tensor) -> Tensor:
 
 
 def top_eigenvector(K: Tensor) -> Tensor:
-    if not tracing() and not torch.isfinite(K).all():
-        raise NonFiniteError("The Jacobian has NaN or inf entries: did a derivative overflow?")
-    K = K.float() if K.dtype in (torch.float16, torch.bfloat16) else K
-    return torch.linalg.eigh(K).eigenvectors[..., -1]
+    return torch.linalg.eigh(finite(K)).eigenvectors[..., -1]
 
 
 def rows(J: Operator) -> Tensor:

@@ -6,9 +6,11 @@ import torch
 from torch import Tensor
 
 from ..checks import check_count
+from ..precision import in_full_precision
 from .operator import Operator, as_operator, normalized, norms, size
 
 
+@in_full_precision
 @torch.no_grad()
 def hutchinson(
     J: Operator | Tensor, *, projections: int = 1, generator: torch.Generator | None = None

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..checks import check_count
 from ..errors import InputError
+from ..precision import in_full_precision
 from .gram import MAX_BYTES, rows
 from .measure import SMALL, spectral_norm
 from .operator import Matrix, Operator, Transposed, as_operator, column, flat, is_wide, norms, size, start
@@ -45,6 +46,7 @@ class InducedNorm:
         )
 
 
+@in_full_precision
 @torch.no_grad()
 def induced_norm(
     J: Operator | Tensor, p: float | str, *, restarts: int = 8, max_iterations: int = 100

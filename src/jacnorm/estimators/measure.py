@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 
 from ..checks import check_count, check_positive
+from ..precision import in_full_precision
 from .estimate import Estimate
 from .gram import gram, rows
 from .lanczos import deflated, lanczos
-from .operator import Operator, Transposed, as_operator, basis, is_wide, norms, size
+from .operator import Operator, Transposed, as_operator, basis, finite, is_wide, norms, size
 
 # With this many outputs (or inputs) or fewer, all rows of J cost no more than an iteration that has to
 # converge, and the answer is exact.
@@ -33,6 +34,7 @@ def spectral_norm(J: Operator | Tensor, *, tol: float = 1e-3, max_iterations: in
     return lanczos(J, tol=tol, max_iterations=max_iterations)
 
 
+@in_full_precision
 @torch.no_grad()
 def singular_values(
     J: Operator | Tensor, k: int = 5, *, tol: float = 1e-6, max_iterations: int = 300
@@ -49,12 +51,11 @@ def singular_values(
     J = J if is_wide(J) else Transposed(J)
     k = min(k, size(J.output_shape))
     if size(J.output_shape) <= SMALL:
-        dense = rows(J)
-        dense = dense.float() if dense.dtype in (torch.float16, torch.bfloat16) else dense
-        return torch.linalg.svdvals(dense)[:, :k]
+        return torch.linalg.svdvals(finite(rows(J)))[:, :k]
     return deflated(J, k, tol, max_iterations)[0]
 
 
+@in_full_precision
 @torch.no_grad()
 def frobenius_norm(J: Operator | Tensor) -> Tensor:
     """‖J‖_F of each sample, exact: one product for each output, or input if they are fewer.

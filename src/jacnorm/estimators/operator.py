@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from ..checks import check_vector
-from ..errors import InputError
-from ..tracing import gaussian
+from ..errors import InputError, NonFiniteError
+from ..precision import at_least_single
+from ..tracing import gaussian, tracing
 
 
 class Operator(Protocol):
@@ -33,6 +34,7 @@ class Matrix:
             raise InputError(
                 f"A matrix must be real with shape (m, n) or (B, m, n), found {A.dtype} {tuple(A.shape)}."
             )
+        A = A.to(at_least_single(A.dtype))
         self.A = A if A.dim() == 3 else A.unsqueeze(0)
         batch, m, n = self.A.shape
         self.input_shape, self.output_shape = torch.Size((batch, n)), torch.Size((batch, m))
@@ -64,6 +66,13 @@ def as_operator(J: Operator | Tensor) -> Operator:
             f"A linearization or a matrix is needed, found {type(J).__name__}: linearize(model, x)"
         )
     return J
+
+
+def finite(A: Tensor) -> Tensor:
+    """Entries or products of J; a decomposition of what is not finite fails, or does not end."""
+    if not tracing() and not torch.isfinite(A).all():
+        raise NonFiniteError("The Jacobian has NaN or inf entries: did a derivative overflow?")
+    return A
 
 
 def is_wide(J: Operator) -> bool:

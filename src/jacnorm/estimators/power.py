@@ -7,10 +7,12 @@ from torch import Tensor
 
 from ..checks import check_count, check_positive
 from ..errors import InputError
+from ..precision import in_full_precision
 from .estimate import Estimate, reached
 from .operator import Operator, as_operator, column, divided, normalized, norms, start
 
 
+@in_full_precision
 @torch.no_grad()
 def power_iteration(
     J: Operator | Tensor, *, v: Tensor | None = None, tol: float = 1e-3, max_iterations: int = 100

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from ..checks import check_count, check_positive
+from ..precision import in_full_precision
 from .gram import rows
 from .lanczos import deflated
 from .measure import SMALL
-from .operator import Operator, Transposed, as_operator, divided, flat, is_wide, norms, size
+from .operator import Operator, Transposed, as_operator, divided, finite, flat, is_wide, norms, size
 
 
 class SingularVectors(NamedTuple):
@@ -22,6 +23,7 @@ class SingularVectors(NamedTuple):
     V: Tensor  # (B, k, *input)
 
 
+@in_full_precision
 @torch.no_grad()
 def singular_vectors(
     J: Operator | Tensor, k: int = 5, *, tol: float = 1e-6, max_iterations: int = 300
@@ -54,9 +56,7 @@ def _triples(J: Operator, k: int, tol: float, max_iterations: int) -> tuple[Tens
     """U (B, k, n_out), S (B, k) and V (B, k, n_in) of a wide J."""
     k = min(k, size(J.output_shape))
     if size(J.output_shape) <= SMALL:
-        dense = rows(J)
-        dense = dense.float() if dense.dtype in (torch.float16, torch.bfloat16) else dense
-        P, S, Q = torch.linalg.svd(dense, full_matrices=False)
+        P, S, Q = torch.linalg.svd(finite(rows(J)), full_matrices=False)
         return P.mT[:, :k], S[:, :k], Q[:, :k]
     S, U = deflated(J, k, tol, max_iterations)
     pulled = [J.vjp(u) for u in U.unbind(1)]
