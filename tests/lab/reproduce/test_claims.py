@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from jacnorm.lab.claim import Claim, read_claims
 from jacnorm.lab.config import ConfigError
-from jacnorm.lab.reproduce.claims import FAILS, HOLDS, OPEN, POINTS, UNTESTED, Claim, judge, read_claims
+from jacnorm.lab.reproduce.claims import FAILS, HOLDS, OPEN, POINTS, UNTESTED, judge
 from jacnorm.lab.reproduce.ordering import order_verdict
 
 
@@ -133,11 +134,46 @@ def test_times():
         ({"more": "a", "less": "b"}, "has a text"),
         ({"text": "x", "more": "a"}, "either more and less or within"),
         ({"text": "x", "more": "a", "less": "b", "within": 1.0}, "either more and less or within"),
+        ({"text": "x", "more": "a", "less": "b", "factor": 5}, r"factor = 5: \[least, most\] is needed"),
+        ({"text": "x", "more": "a", "less": "b", "factor": [5, 2]}, "least, most"),
+        ({"text": "x", "within": "x"}, "within = 'x': a number above 0"),
+        ({"text": 3, "within": 1.0}, "text = 3: a text"),
+        ({"text": "x", "within": 1.0, "methods": "ab"}, "a list of two names"),
+        ({"text": "x", "within": 1.0, "methods": ["a", "b"], "of": "c"}, "not among its methods"),
+        ({"text": "x", "within": 1.0, "ours": "no"}, "true or false"),
     ],
 )
 def test_bad_claims(claim, message):
     with pytest.raises(ConfigError, match=message):
         read_claims("file.toml", [claim])
+
+
+@pytest.mark.parametrize("claims", [{"text": "x"}, ["x"], "x"])
+def test_claims_are_a_list_of_tables(claims):
+    with pytest.raises(ConfigError, match=r"\[\[claims\]\], in double brackets"):
+        read_claims("file.toml", claims)
+
+
+def test_of_one_method_its_own_pairs_count():
+    """b and c are far apart, and a is near to both."""
+    methods = {"a": seeds(0.0, 0.1, 0.0), "b": seeds(0.8, 0.9, 0.8), "c": seeds(-0.8, -0.7, -0.8)}
+    assert verdict(Claim("alike", within=1.0), **methods).outcome == FAILS
+    assert verdict(Claim("alike", within=1.0, of="a"), **methods).outcome == HOLDS
+    apart = verdict(Claim("alike", within=0.5, of="a"), **methods)
+    assert apart.outcome == FAILS
+    assert "of 2 pairs" in apart.evidence
+
+
+def test_all_methods_means_those_without_results_too():
+    methods = {"a": seeds(1.0, 1.1), "b": seeds(1.0, 1.1), "c": {}}
+    found = verdict(Claim("alike", within=1.0), **methods)
+    assert (found.outcome, found.evidence) == (UNTESTED, "no results for c")
+
+
+def test_there_is_no_ratio_of_what_is_not_positive():
+    found = verdict(Claim("t", more="a", less="b", factor=(5, 20)), a=seeds(1.0, -2.0), b=seeds(1.0, 1.0))
+    assert found.outcome == OPEN
+    assert "not always above 0" in found.evidence
 
 
 ORDER = ("none", "l2", "spectral")

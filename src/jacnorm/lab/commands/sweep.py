@@ -13,7 +13,6 @@ from ...errors import JacnormError
 from ..data import load
 from ..errors import UsageError
 from ..nets import NetError
-from ..reproduce.claims import read_claims
 from ..reproduce.tell import tell_sweep
 from ..sweep.check import changed_nets, check_names, check_nets, check_readable, check_writable, damaged
 from ..sweep.engine import Engine
@@ -77,7 +76,6 @@ def run(args: argparse.Namespace) -> None:
             f"{args.experiment}: there is no such file; the paper's experiments are in a checkout of jacnorm"
         )
     experiment = read_experiment(args.experiment)
-    read_claims(args.experiment, experiment.claims)
     check_names(experiment.runs)
     store = Store(args.results / experiment.name, args.runs)
     if args.status:

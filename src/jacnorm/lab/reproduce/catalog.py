@@ -9,7 +9,6 @@ from ..config import ConfigError, read_toml
 from ..errors import UsageError
 from ..sweep.experiment import Experiment, read_experiment
 from ..wording import did_you_mean
-from .claims import read_claims
 from .plan import FigurePlan, read_figure
 
 ITEMS = ("table1", "figure3", "figure4", "figure5")
@@ -81,7 +80,6 @@ def read_item(file: Path) -> Item:
     """A figure names its number and the networks it is about; what does not is a table."""
     figure = read_figure(file) if {"figure", "networks"} & set(read_toml(file)) else None
     table = read_experiment(file if figure is None else file.with_name(f"{figure.networks}.toml"))
-    read_claims(file, table.claims)  # mistakes are told now, not after days of training
     if figure is not None:
         _check_claims(file, figure, table)
     return Item(file, table, figure)
@@ -96,7 +94,7 @@ def _check_claims(file: Path, figure: FigurePlan, table: Experiment) -> None:
             raise ConfigError(
                 f"{file}: quantity = {claim.quantity!r}: {did_you_mean(claim.quantity, measured)}"
             )
-        for name in filter(None, (claim.more, claim.less, *claim.methods)):
+        for name in claim.named:
             if name not in known:
                 raise ConfigError(
                     f"{file}: {claim.quantity} is not known of {name!r}: {did_you_mean(name, known)}"

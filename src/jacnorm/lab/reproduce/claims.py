@@ -1,53 +1,21 @@
-"""What the paper says, put to the test.
-
-In an experiment's file:
-
-[[claims]]                         # more is above less
-text = "Spectral is better than Spectral-Bound"
-more = "spectral"
-less = "spectral-bound"
-
-[[claims]]                         # all methods are alike
-text = "…"
-quantity = "noise"                 # accuracy unless told otherwise; a figure's file says which there are
-within = 2.0                       # no two differ by more ...
-methods = ["l2", "spectral"]       # ... of these (all unless told otherwise)
-
-[[claims]]                         # more is so many times less
-text = "…"
-more = "analytic"
-less = "spectral"
-factor = [30, 300]
-"""
+"""What the paper says, put to the test."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
-from ..config import ConfigError
+from ..claim import Claim
 from .numbers import interval, probability, signed
 from .statistics import LEVEL, Difference, Values, common, holm, paired, summary
 
 HOLDS, FAILS, OPEN, UNTESTED = "holds", "does not hold", "cannot be told", "not tested"
 POINTS = "points of accuracy"
 
-Quantities = Mapping[str, Mapping[str, Values]]  # quantity -> method -> seed -> value
-
-
-@dataclass(frozen=True)
-class Claim:
-    text: str
-    quantity: str = "accuracy"
-    more: str = ""
-    less: str = ""
-    within: float | None = None
-    methods: tuple[str, ...] = ()  # that `within` is about
-    factor: tuple[float, float] | None = None
-    ours: bool = False  # not the paper's
+# quantity -> method -> seed -> value; a method without results has no values, and is not left out
+Quantities = Mapping[str, Mapping[str, Values]]
 
 
 @dataclass(frozen=True)
@@ -56,19 +24,6 @@ class Verdict:
     outcome: str
     evidence: str
     ours: bool = False
-
-
-def read_claims(where: object, claims: Iterable[Mapping[str, Any]]) -> tuple[Claim, ...]:
-    known = {field.name for field in fields(Claim)}
-    found = []
-    for claim in claims:
-        if unknown := set(claim) - known:
-            raise ConfigError(f"{where}: a claim has no {unknown.pop()!r}; it has {', '.join(sorted(known))}")
-        if "text" not in claim or ("within" in claim) == ("more" in claim and "less" in claim):
-            raise ConfigError(f"{where}: a claim has a text, and either more and less or within")
-        settings: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in claim.items()}
-        found.append(Claim(**settings))
-    return tuple(found)
 
 
 def judge(claims: Sequence[Claim], quantities: Quantities, units: Mapping[str, str]) -> tuple[Verdict, ...]:
@@ -91,7 +46,7 @@ def _judged(
     claim: Claim, quantities: Quantities, unit: str, d: Difference | None, p: float | None
 ) -> Verdict:
     methods = quantities.get(claim.quantity, {})
-    asked = (claim.more, claim.less) if claim.more else claim.methods or tuple(methods)
+    asked = claim.named if claim.more or claim.methods else tuple(methods)
     if absent := [name for name in asked if not methods.get(name)]:
         return Verdict(claim.text, UNTESTED, f"no results for {', '.join(absent)}", claim.ours)
     if claim.within is not None:
@@ -119,31 +74,35 @@ def _alike(claim: Claim, methods: Mapping[str, Values], unit: str) -> Verdict:
     The interval that is shown is the one that decides.
     """
     assert claim.within is not None
-    pairs = math.comb(len(methods), 2)
-    alone = _differences(methods)
-    if not pairs or len(alone) < pairs:
+    pairs = [pair for pair in combinations(methods, 2) if not claim.of or claim.of in pair]
+    alone = _differences(methods, pairs)
+    if not pairs or len(alone) < len(pairs):
         return _open(claim, "too few methods or seeds: there is nothing to test")
-    together = _differences(methods, tests=pairs)
+    together = _differences(methods, pairs, tests=len(pairs))
     apart = {pair: d for pair, d in together.items() if d.low > claim.within or d.high < -claim.within}
     inside = all(-claim.within < d.low and d.high < claim.within for d in alone.values())
     outcome = FAILS if apart else HOLDS if inside else OPEN
     deciding = apart or (alone if inside else together)
     (a, b), d = max(deciding.items(), key=lambda found: abs(found[1].mean))
     shown = f"{'apart' if apart else 'most apart'}: {a} − {b} = {interval(d, unit)}"
-    widened = f", of {pairs} pairs at once" if pairs > 1 and not inside else ""
+    widened = f", of {len(pairs)} pairs at once" if len(pairs) > 1 and not inside else ""
     evidence = f"{shown}{widened}; alike means within {claim.within:g}, n = {d.n}"
     return Verdict(claim.text, outcome, evidence, claim.ours)
 
 
-def _differences(methods: Mapping[str, Values], tests: int = 1) -> dict[tuple[str, str], Difference]:
-    """Of all pairs that can be compared, with intervals that stand for so many tests at once (Bonferroni)."""
+def _differences(
+    methods: Mapping[str, Values], pairs: Sequence[tuple[str, str]], tests: int = 1
+) -> dict[tuple[str, str], Difference]:
+    """Of pairs that can be compared, with intervals that stand for so many tests at once (Bonferroni)."""
     level = 1 - (1 - LEVEL) / tests
-    found = {(a, b): paired(methods[a], methods[b], level) for a, b in combinations(methods, 2)}
+    found = {(a, b): paired(methods[a], methods[b], level) for a, b in pairs}
     return {pair: d for pair, d in found.items() if d is not None}
 
 
 def _ratio(claim: Claim, methods: Mapping[str, Values]) -> Verdict:
     assert claim.factor is not None
+    if any(value <= 0 for name in (claim.more, claim.less) for value in methods[name].values()):
+        return _open(claim, f"{claim.quantity} is not always above 0: there is no ratio")
     d = paired(_logs(methods[claim.more]), _logs(methods[claim.less]))
     if d is None:
         return _open(claim, _too_few(claim, methods))

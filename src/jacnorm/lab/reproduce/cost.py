@@ -29,7 +29,8 @@ ROWS = {
 @dataclass(frozen=True)
 class Cost:
     """Quantities: time: a step of each of KINDS at the largest batch, plain step = 1; error: random, warm,
-    lanczos after one round, random-last after the last of them, and bound: mean of |estimate − σ|/σ.
+    lanczos after one round, random-last after the last of them, random-beside-warm on the networks of warm,
+    and bound: mean of |estimate − σ|/σ.
     """
 
     images: int = 1000
@@ -80,6 +81,7 @@ class Cost:
         }
         errors = {name: _errors(groups, name) for name in ESTIMATES}
         errors["random-last"] = _errors(groups, "random", -1)
+        errors["random-beside-warm"] = _errors({"spectral": groups.get(ESTIMATES["warm"], [])}, "random")
         return {"time": times, "error": errors}
 
     def tables(self, groups: Groups) -> tuple[Table, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,11 @@ from ..environment import environment
 from ..results import short, write_record
 from ..sweep.experiment import Experiment
 from .choice import labels
-from .claims import judge
+from .claims import Quantities, judge
 from .numbers import count
 from .plan import FigurePlan
 from .section import Groups, Section
+from .statistics import Values
 from .stored import Stored, read_folder
 from .subject import Bench, Network, networks
 from .table1 import how_chosen, read_table1, stamped
@@ -102,18 +103,27 @@ def figure(plan: FigurePlan, table: Experiment, results: Path) -> Section:
         if (records := [found.stored.results[n.config.id] for n in measured if n.label == label])
     }
     part = plan.measurement
+    quantities = _of_everyone(part.quantities(groups), labels(table)) if groups else {}
     return Section(
         name=plan.name,
         title=plan.title,
         notes=(*how_chosen(table), *part.notes(), *_missing(found, len(measured))),
         tables=stamped(table, part.tables(groups)) if groups else (),
-        verdicts=judge(plan.claims, part.quantities(groups), part.units) if groups else (),
+        verdicts=judge(plan.claims, quantities, part.units) if groups else (),
         warnings=(*found.stored.warnings, *_outdated(found)),
         under_way=_under_way(found, len(measured)),
         groups=groups or None,
         figure=plan.figure,
         results=tuple(record for records in groups.values() for record in records),
     )
+
+
+def _of_everyone(quantities: Quantities, methods: Sequence[str]) -> Quantities:
+    """With the methods that have no numbers yet, where they are what was measured."""
+    nothing: dict[str, Values] = {name: {} for name in methods}
+    return {
+        q: {**nothing, **found} if set(found) <= set(methods) else found for q, found in quantities.items()
+    }
 
 
 def _missing(found: Subjects, measured: int) -> tuple[str, ...]:

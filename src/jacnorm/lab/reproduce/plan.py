@@ -17,9 +17,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from ..claim import Claim, read_claims
 from ..config import ConfigError, read_toml
 from ..wording import did_you_mean
-from .claims import Claim, read_claims
 from .cost import Cost
 from .distances import Distances
 from .robustness import Robustness
@@ -53,7 +53,7 @@ def read_figure(path: Path) -> FigurePlan:
         figure=figure,
         networks=networks,
         measurement=_measurement(path, MEASUREMENTS[figure], content.get("measure", {})),
-        claims=read_claims(path, content.get("claims", ())),
+        claims=read_claims(path, content.get("claims", [])),
     )
 
 

@@ -13,7 +13,7 @@ Groups = dict[str, list[dict[str, Any]]]  # method -> records of its networks
 Points = dict[str, tuple[float, float | None]]  # method -> mean and standard deviation
 
 
-CLAIMS = "Claims (an interval is of its comparison alone; p is corrected for their number)"
+CLAIMS = "Claims (p of a comparison is corrected for their number, its interval is not)"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..sweep.experiment import Experiment
 from ..sweep.store import RESULT_PARTS
 from .choice import Choice, all_ids, choose, labels
-from .claims import POINTS, Verdict, judge, read_claims
+from .claims import POINTS, Verdict, judge
 from .missing import diverged, missing, under_way
 from .numbers import NOTHING, count, mean_sd, signed
 from .ordering import order_verdict
@@ -126,8 +126,8 @@ def _compared(ours: Summary | None, paper: Sequence[float] | None) -> tuple[str,
 
 
 def _verdicts(experiment: Experiment, accuracy: dict[str, Values]) -> tuple[Verdict, ...]:
-    claims = read_claims(experiment.name, experiment.claims)
-    verdicts = judge(claims, {"accuracy": accuracy}, {"accuracy": POINTS})
+    everyone = {label: accuracy.get(label, {}) for label in experiment.labels}
+    verdicts = judge(experiment.claims, {"accuracy": everyone}, {"accuracy": POINTS})
     if not experiment.paper:
         return verdicts
     expected = sorted(experiment.paper, key=lambda label: experiment.paper[label][0])

@@ -17,7 +17,7 @@ epochs = 10
 [paper]                     # optional: what the paper found, mean and standard deviation in percent
 spectral = [96.61, 0.14]
 
-[[claims]]                  # optional: what it says of that, see reproduce/claims.py
+[[claims]]                  # optional: what it says of that, see lab/claim.py
 text = "…"
 """
 
@@ -30,9 +30,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from ..claim import Claim, read_claims
 from ..config import METHODS, ConfigError, RunConfig, make_config, read_toml
 from ..wording import did_you_mean
 
+QUANTITY = "accuracy"
 SECTIONS = {"title", "base", "grid", "screening", "paper", "claims"}
 
 
@@ -43,7 +45,7 @@ class Experiment:
     runs: tuple[RunConfig, ...]  # all of them, in full
     screening_epochs: int | None = None
     paper: dict[str, list[float]] = field(default_factory=dict)  # what the paper found, for the report
-    claims: tuple[dict[str, Any], ...] = ()  # and what it says of that
+    claims: tuple[Claim, ...] = ()  # and what it says of that
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -93,6 +95,7 @@ def read_experiment(path: Path) -> Experiment:
         raise ConfigError(
             f"{path}: there is no section {unknown.pop()!r}; there are {', '.join(sorted(SECTIONS))}"
         )
+    _check_sections(path, content)
     grid = {key: _values(path, key, values) for key, values in content.get("grid", {}).items()}
     runs = _runs(path, content.get("base", {}), grid)
     experiment = Experiment(
@@ -101,12 +104,27 @@ def read_experiment(path: Path) -> Experiment:
         runs=runs,
         screening_epochs=_screening_epochs(path, content.get("screening"), runs),
         paper=_paper(path, content.get("paper", {})),
-        claims=tuple(content.get("claims", ())),
+        claims=read_claims(path, content.get("claims", [])),
     )
     if not content.get("base") and not content.get("grid"):
         raise ConfigError(f"{path}: asks for no runs: it has neither [base] nor [grid]")
     _check_claims(path, experiment)
     return experiment
+
+
+def _check_sections(path: Path, content: Mapping[str, Any]) -> None:
+    for name in ("base", "grid", "screening", "paper"):
+        if not isinstance(content.get(name, {}), dict):
+            raise ConfigError(f"{path}: {name} = {content[name]!r}: a section is needed, [{name}]")
+    if not isinstance(content.get("title", ""), str):
+        raise ConfigError(f"{path}: title = {content['title']!r}: a text is needed")
+    for name in ("data", "protocol"):
+        values = content.get("grid", {}).get(name)
+        if isinstance(values, list) and len(values) > 1:
+            raise ConfigError(
+                f"{path}: [grid] {name}: {name} is one for an experiment, or the easiest would be chosen by "
+                "its loss; write a file for each"
+            )
 
 
 def setting(run: RunConfig) -> str:
@@ -127,8 +145,12 @@ def _runs(path: Path, base: Mapping[str, Any], grid: Mapping[str, list[Any]]) ->
 def _check_claims(path: Path, experiment: Experiment) -> None:
     """Now, not after days of training."""
     for claim in experiment.claims:
-        named = [claim.get("more"), claim.get("less"), *claim.get("methods", ())]
-        if absent := [name for name in named if name is not None and name not in experiment.labels]:
+        if claim.quantity != QUANTITY:
+            raise ConfigError(
+                f"{path}: quantity = {claim.quantity!r}: of trained networks there is {QUANTITY} alone; "
+                "figures have others"
+            )
+        if absent := [name for name in claim.named if name not in experiment.labels]:
             raise ConfigError(
                 f"{path}: a claim is about {absent[0]!r}, which the grid has not; it has "
                 f"{', '.join(experiment.labels)}{_about_starts(absent[0], experiment.labels)}"

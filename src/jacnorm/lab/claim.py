@@ -1,0 +1,88 @@
+"""What is claimed, as an experiment's file has it.
+
+[[claims]]                         # more is above less
+text = "Spectral is better than Spectral-Bound"
+more = "spectral"
+less = "spectral-bound"
+
+[[claims]]                         # methods are alike
+text = "…"
+quantity = "noise"                 # accuracy unless told otherwise; a figure's file says which there are
+within = 2.0                       # no two differ by more ...
+methods = ["l2", "spectral"]       # ... of these (all unless told otherwise)
+of = "spectral"                    # optional: only this one is compared, with each of the others
+
+[[claims]]                         # more is so many times less
+text = "…"
+more = "analytic"
+less = "spectral"
+factor = [30, 300]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from .config import ConfigError
+
+
+@dataclass(frozen=True)
+class Claim:
+    text: str
+    quantity: str = "accuracy"
+    more: str = ""
+    less: str = ""
+    within: float | None = None
+    methods: tuple[str, ...] = ()  # that `within` is about
+    of: str = ""  # the one of them that all others are compared with
+    factor: tuple[float, float] | None = None
+    ours: bool = False  # not the paper's
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(filter(None, (self.more, self.less, self.of, *self.methods))))
+
+
+def read_claims(where: object, claims: Any) -> tuple[Claim, ...]:
+    if not isinstance(claims, list) or not all(isinstance(claim, dict) for claim in claims):
+        raise ConfigError(f"{where}: a claim begins with [[claims]], in double brackets")
+    return tuple(_claim(where, claim) for claim in claims)
+
+
+def _claim(where: object, claim: Mapping[str, Any]) -> Claim:
+    known = {field.name for field in fields(Claim)}
+    if unknown := set(claim) - known:
+        raise ConfigError(f"{where}: a claim has no {unknown.pop()!r}; it has {', '.join(sorted(known))}")
+    if "text" not in claim or ("within" in claim) == ("more" in claim and "less" in claim):
+        raise ConfigError(f"{where}: a claim has a text, and either more and less or within")
+    for name, value in claim.items():
+        is_right, what = _KINDS[name]
+        if not is_right(value):
+            raise ConfigError(f"{where}: a claim's {name} = {value!r}: {what} is needed")
+    found = Claim(**{k: tuple(v) if isinstance(v, list) else v for k, v in claim.items()})
+    if found.of and found.methods and found.of not in found.methods:
+        raise ConfigError(f"{where}: a claim is of {found.of!r}, which is not among its methods")
+    return found
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float)
+
+
+def _all(values: Any, is_right: Any) -> bool:
+    return isinstance(values, list) and all(map(is_right, values))
+
+
+def _is_word(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+_KINDS: dict[str, tuple[Any, str]] = {
+    **dict.fromkeys(("text", "quantity", "more", "less", "of"), (_is_word, "a text")),
+    "within": (lambda v: _is_number(v) and v > 0, "a number above 0"),
+    "methods": (lambda v: _all(v, _is_word) and len(v) > 1, "a list of two names or more"),
+    "factor": (lambda v: _all(v, _is_number) and len(v) == 2 and 0 < v[0] < v[1], "[least, most]"),
+    "ours": (lambda v: isinstance(v, bool), "true or false"),
+}
