@@ -61,7 +61,8 @@ def _claim(where: object, claim: Mapping[str, Any]) -> Claim:
         is_right, what = _KINDS[name]
         if not is_right(value):
             raise ConfigError(f"{where}: a claim's {name} = {value!r}: {what} is needed")
-    found = Claim(**{k: tuple(v) if isinstance(v, list) else v for k, v in claim.items()})
+    settings: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in claim.items()}
+    found = Claim(**settings)
     if found.of and found.methods and found.of not in found.methods:
         raise ConfigError(f"{where}: a claim is of {found.of!r}, which is not among its methods")
     return found
