@@ -137,6 +137,10 @@ def test_measure_knows_what_the_net_takes(tmp_path, here):
 
     with torch.no_grad():
         expected = float(jn.spectral_norm(jn.linearize(net, images)).sigma.mean())
+    (std,) = load("digits").std
+    assert numbers["units"] == "normalized"
+    assert numbers["sigma"]["mean"] == pytest.approx(std * expected, rel=1e-4)
+    numbers = json.loads(here("measure", *common, "--takes", "pixels", "--units", "pixels", "--json"))
     assert numbers["sigma"]["mean"] == pytest.approx(expected, rel=1e-4)
     labels = load("digits").test.labels[:40]
     assert numbers["accuracy"] == pytest.approx(float((net(images).argmax(1) == labels).double().mean()))
@@ -147,7 +151,7 @@ def test_weights_of_a_run_are_recognized(run, capsys):
     assert main(["measure", "--net", "mlp", "--data", "digits", "--weights", weights]) == 2
     assert f"use jacnorm measure {run}" in capsys.readouterr().err
     assert main(["measure", str(run), "--weights", weights]) == 2
-    assert "--weights goes with --net" in capsys.readouterr().err
+    assert "--weights and --takes go with --net" in capsys.readouterr().err
 
 
 def test_going_on_takes_the_settings_from_the_folder(tmp_path, here, capsys):
@@ -204,6 +208,7 @@ def test_without_locks_on_files():
         (["train", "--net", "own_net:needs_arguments"], "takes nothing and returns a net"),
         (["train", "--net", "own_net:four_classes"], "(2, 10) is needed, a score a class"),
         (["train", "--net", "own_net:for_larger_images"], "does not take images of shape (1, 8, 8)"),
+        (["train", "--net", "own_net:a_pair"], "the net returns a tuple; a tensor is needed"),
         (["train", "--out", "/proc/nowhere"], "cannot be written to"),
         (["train", "--epochs", "three"], "invalid int value"),
         (["train", "--epochs", "0"], "epochs = 0: it must be positive"),
@@ -221,6 +226,10 @@ def test_without_locks_on_files():
         (["measure", "--net", "mlp", "--data", "digits", "--weights", "none.pt"], "no such file"),
         (["measure", "--net", "mlp", "--data", "digits", "--images", "0"], "--images 0"),
         (["measure", "--net", "mlp", "--data", "digits", "--picture", "x.doc"], "x.doc"),
+        (["measure", "--net", "mlp", "--data", "digits", "--picture", "/proc/x/y.png"], "cannot be made"),
+        (["measure", "--net", "own_net:four_classes", "--data", "digits"], "a score a class"),
+        (["measure", "run", "--takes", "pixels"], "--weights and --takes go with --net"),
+        (["bench", "depth", "--out", "/proc/nowhere"], "cannot be made"),
         (["measure", "--net", "mlp", "--data", "digits", "--vectors", "2"], "--vectors goes with --picture"),
         (["measure", "--net", "mlp", "--picture", "x.png", "--vectors", "0"], "--vectors 0"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 
+import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
@@ -12,6 +13,14 @@ from torch.nn.parameter import is_lazy
 def is_own(net: str) -> bool:
     """package.module:factory, not one of ours, which never change under one name."""
     return ":" in net
+
+
+def digest(net: nn.Module) -> str:
+    """Of its weights."""
+    found = hashlib.sha256()
+    for name, tensor in net.state_dict().items():
+        found.update(name.encode() + tensor.cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()[:16]
 
 
 def fingerprint(net: nn.Module) -> str:

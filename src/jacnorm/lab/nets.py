@@ -128,6 +128,22 @@ class Normalized(nn.Module):
         return self.body(self.normalize(pixels))
 
 
+class OnPixels(nn.Module):
+    """A network that was trained on pixels, as the body of `Normalized`: it gets them back."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, net: nn.Module, mean: tuple[float, ...], std: tuple[float, ...]):
+        super().__init__()
+        self.net = net
+        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1))
+        self.register_buffer("std", torch.tensor(std).view(-1, 1, 1))
+
+    def forward(self, normalized: Tensor) -> Tensor:
+        return self.net(normalized * self.std + self.mean)
+
+
 # name: (channels, size, classes, width) -> net
 NETS: dict[str, Callable[[int, int, int, float], nn.Module]] = {
     "mlp": lambda channels, size, classes, _: MLP((channels * size * size, 256, 256, classes)),

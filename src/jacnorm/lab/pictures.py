@@ -85,7 +85,7 @@ def save_figure(figure: Figure, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         figure.savefig(path, dpi=150)
-    except ValueError as error:  # an ending that matplotlib does not know
+    except (ValueError, OSError) as error:  # an ending that matplotlib does not know, or no permission
         raise UsageError(f"{path}: {error}") from error
 
 

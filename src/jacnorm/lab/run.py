@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..penalties import (
     AnalyticPenalty,
@@ -64,6 +64,8 @@ def check_fits(model: Normalized, data: DataSet) -> None:
     except (RuntimeError, ValueError) as error:
         shape = tuple(data.train.images.shape[1:])
         raise UsageError(f"the net does not take images of shape {shape}: {error}") from error
+    if not isinstance(output, Tensor):
+        raise UsageError(f"the net returns a {type(output).__name__}; a tensor is needed, a score a class")
     if output.shape != (2, len(data.classes)):
         found = tuple(output.shape)
         raise UsageError(

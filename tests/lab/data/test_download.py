@@ -4,6 +4,7 @@ import hashlib
 import os
 import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,16 @@ def check(target: Path) -> None:
 def test_downloads(target: Path, serve: Serve, sends_length: bool) -> None:
     mirror = serve({"file": CONTENT}, sends_length=sends_length)
     download(target, mirror)
+    check(target)
+    assert mirror.asked == [("file", None)]
+
+
+def test_who_comes_later_waits(target: Path, serve: Serve) -> None:
+    """As the workers of a sweep do on a machine that has no data yet."""
+    mirror = serve({"file": CONTENT})
+    with ThreadPoolExecutor(8) as workers:
+        for done in [workers.submit(download, target, mirror) for _ in range(8)]:
+            done.result()
     check(target)
     assert mirror.asked == [("file", None)]
 

@@ -1,9 +1,11 @@
 """jacnorm evaluate, from training to numbers and figures."""
 
 import json
+import shutil
 from functools import partial
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from jacnorm.lab.cli import main
 from jacnorm.lab.evaluate import judge
@@ -68,6 +70,32 @@ def test_evaluating_again_adds_to_what_is_there(runs, tmp_path, capsys):
     assert set(json.loads(file.read_text())) & {"attacks", "calibration"} == set()
 
 
+def test_points_belong_to_the_networks_that_were_compared(runs, tmp_path, capsys):
+    """Distances are of the points that all classify correctly; with other rivals they are others."""
+    common = ["--images", "30", "--directions", "2", "--out", str(tmp_path), "--json"]
+    one, other, third = (str(runs / name) for name in ("none0", "spectral0", "spectral1"))
+    found = []
+    for options in ([one, other, "--boundary"], [one, other, "--noise"], [one, third, "--noise"]):
+        capsys.readouterr()
+        assert main(["evaluate", *options, *common]) == 0
+        found.append(["boundary" in json.loads(line) for line in capsys.readouterr().out.splitlines()])
+    assert found == [[True, True], [True, True], [False, False]]
+
+
+def test_numbers_of_other_weights_are_not_added_to(runs, tmp_path, capsys):
+    folder = tmp_path / "run"
+    shutil.copytree(runs / "none0", folder)
+    common = ["evaluate", str(folder), "--images", "30", "--out", str(tmp_path / "out"), "--json"]
+    assert main([*common, "--noise"]) == 0
+    weights = load_file(folder / "weights.safetensors")
+    save_file({name: 2 * tensor for name, tensor in weights.items()}, folder / "weights.safetensors")
+    capsys.readouterr()
+    assert main([*common, "--calibration"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert "calibration" in record
+    assert "noise" not in record
+
+
 def test_a_run_is_not_compared_with_itself(runs, capsys):
     assert main(["evaluate", str(runs / "none0"), str(runs / "none0")]) == 2
     assert "named more than once" in capsys.readouterr().err
@@ -128,12 +156,16 @@ def test_runs_on_different_data_are_not_compared(runs, tmp_path, capsys):
 
 
 def test_the_alarm_when_square_beats_the_gradient():
-    def record(pgd, square):
-        return {"attacks": {"pgd": {"worst": [[0.9, pgd]]}, "square": {"worst": [[0.9, square]]}}}
+    def record(pgd, square, images=100):
+        return {
+            "images": images,
+            "attacks": {"pgd": {"worst": [[0.9, pgd]]}, "square": {"worst": [[0.9, square]]}},
+        }
 
     assert alarms(record(0.5, 0.5)) == alarms(record(0.4, 0.5)) == []
     (alarm,) = alarms(record(0.5, 0.4))
     assert "Square, which sees no gradient, leaves 40.00% right" in alarm
+    assert alarms(record(0.5, 0.4, images=20)) == []  # two images are no sign of anything
 
 
 @pytest.mark.parametrize(
@@ -147,6 +179,10 @@ def test_the_alarm_when_square_beats_the_gradient():
         (
             [{"method": "none", "epochs": 1, "seed": 0}, {"method": "none", "epochs": 2, "seed": 0}],
             ["none, epochs = 1", "none, epochs = 2"],
+        ),
+        (
+            [{"method": "spectral", "warm_start": warm, "seed": 0} for warm in (True, False)],
+            ["spectral-warm", "spectral"],
         ),
     ],
 )

@@ -18,7 +18,8 @@ from jacnorm.lab.reproduce.distances import Distances, percentiles
 from jacnorm.lab.reproduce.figures import figure, measure, subjects
 from jacnorm.lab.reproduce.plan import FigurePlan
 from jacnorm.lab.reproduce.robustness import Robustness
-from jacnorm.lab.reproduce.subject import Bench, Network
+from jacnorm.lab.reproduce.subject import Bench, Network, networks
+from jacnorm.lab.reproduce.table1 import read_table1
 from jacnorm.lab.sweep.experiment import read_experiment
 
 EXPERIMENT = """
@@ -210,7 +211,7 @@ def counted(monkeypatch):
         return {name: parts[name]} if name in parts else {"attacks": {name: parts["attacks"][name]}}
 
     monkeypatch.setattr(Robustness, "measure", kind)
-    monkeypatch.setattr(Bench, "has", lambda self, network: True)
+    monkeypatch.setattr(Bench, "has", lambda self, network, with_rivals: True)
     return log
 
 
@@ -220,6 +221,19 @@ def test_a_log_file_has_one_line_of_a_quick_figure(table, tmp_path, counted, cap
     assert capsys.readouterr().err == "Figure 3: measuring, 0 of 32 done\n"
     measure(plan(3, ROBUSTNESS), table, tmp_path, bench)
     assert capsys.readouterr().err == ""
+
+
+def test_only_the_boundary_needs_the_networks_of_all_methods(table, tmp_path):
+    _, choices = read_table1(table, tmp_path)
+    network = networks(choices)[0]
+    bench = Bench("digits", tmp_path / "runs", None, torch.device("cpu"))
+    bench.folder(network.config).mkdir(parents=True)
+    (bench.folder(network.config) / "weights.safetensors").touch()
+    assert network.rivals
+    assert bench.has(network, with_rivals=False)
+    assert not bench.has(network, with_rivals=True)
+    kinds = (Robustness, Distances, Cost)
+    assert [kind().needs_rivals for kind in kinds] == [False, True, False]
 
 
 def test_each_network_is_measured_once_even_after_an_interruption(table, tmp_path, counted):

@@ -16,7 +16,7 @@ from ..bench.page import markdown, picture
 from ..checkpoint import write_atomically
 from ..environment import environment
 from ..errors import UsageError
-from .common import add_command
+from .common import add_command, prepare_folder
 
 SUITES = ("methods", "training", "batch_sizes", "outputs", "depth", "measure")
 
@@ -44,6 +44,7 @@ def run(args: argparse.Namespace) -> None:
     for name in ("batch", "epochs", "images"):
         if getattr(args, name) < 1:
             raise UsageError(f"--{name} {getattr(args, name)}: it must be 1 or more")
+    prepare_folder("--out", args.out)
     torch.set_num_threads(1)
     runs: dict[str, Callable[[], dict[str, Any]]] = {
         "methods": lambda: suites.methods(args.net, args.batch, args.width),
@@ -69,7 +70,6 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _write(folder: Path, found: dict[str, Any]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "bench.json", (json.dumps(_rounded(found), indent=1) + "\n").encode())
     write_atomically(folder / "index.md", markdown(found).encode())
     figure = picture(found)

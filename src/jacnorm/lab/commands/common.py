@@ -55,6 +55,14 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def prepare_folder(option: str, folder: Path) -> None:
+    """Before the work, not after it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{option} {folder}: cannot be made ({error.strerror})") from error
+
+
 def need(package: str, option: str, install: str | None = None) -> None:
     if importlib.util.find_spec(package) is None:
         raise UsageError(f"{option} needs the package {package}: pip install '{install or package}'")

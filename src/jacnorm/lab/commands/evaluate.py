@@ -26,11 +26,12 @@ from ..evaluate.minimum_norm import need_foolbox
 from ..evaluate.noise import white_noise
 from ..evaluate.record import alarms, rows, shown
 from ..evaluate.stored import cost
+from ..fingerprint import digest
 from ..nets import Normalized
 from ..run_files import divergence, load_run, read_config
 from ..score import score
 from ..tables import table
-from .common import add_command, add_machine_options, need, use_machine
+from .common import add_command, add_machine_options, need, prepare_folder, use_machine
 
 KINDS = {
     "noise": "accuracy with white noise (section 4.2.1)",
@@ -86,12 +87,12 @@ def run(args: argparse.Namespace) -> None:
     out = args.out or (args.folders[0] if len(args.folders) == 1 else Path()) / "evaluation"
     writes = bool(_chosen(args) or args.attacks)
     if writes:
-        _prepare(out)
+        prepare_folder("--out", out)
     records = []
     for one in trained:
         record = _evaluated(args, one, trained, data, split)
         if writes:  # as soon as it is there, with what was evaluated before on the same images
-            record = _stored(out / f"{record['id']}.json", record)
+            record = _stored(out / f"{record['id']}.json", record, _ids(trained))
         records.append(record)
         print(json.dumps(record) if args.json else _report(record, alone=len(trained) == 1), flush=True)
     if len(trained) > 1 and not args.json:
@@ -177,6 +178,9 @@ def _evaluated(
         "cost": lambda: cost(one.folder, config, model, data, args.images),
     }
     record |= {name: make[name]() for name in _chosen(args)}
+    record["weights"] = digest(model)
+    if "boundary" in record:  # its points are those that all of these classify correctly
+        record["boundary"]["compared_with"] = _ids(trained)
     return record | {"alarms": alarms(record), "environment": environment(split.images.device)}
 
 
@@ -188,17 +192,16 @@ def _report(record: dict[str, Any], alone: bool) -> str:
     return "\n".join([*told, *(f"ALARM: {alarm}" for alarm in record["alarms"])])
 
 
-def _prepare(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--out {out}: cannot be made ({error.strerror})") from error
+def _ids(trained: list[Trained]) -> list[str]:
+    return sorted(one.config.id for one in trained)
 
 
-def _stored(file: Path, record: dict[str, Any]) -> dict[str, Any]:
-    """Written to its file, on top of what that holds of the same network and images."""
+def _stored(file: Path, record: dict[str, Any], together: list[str]) -> dict[str, Any]:
+    """Written to its file, on top of what that holds of the same weights, images and rivals."""
     before = json.loads(file.read_text()) if file.exists() else {}
-    if all(before.get(key) == record[key] for key in ("id", "config", "images")):
+    if before.get("boundary", {}).get("compared_with") != together:
+        before.pop("boundary", None)
+    if all(before.get(key) == record[key] for key in ("id", "config", "images", "weights")):
         attacks = before.get("attacks", {}) | record.get("attacks", {})
         record = before | record | ({"attacks": attacks} if attacks else {})
         record["alarms"] = alarms(record)

@@ -15,11 +15,12 @@ from ..checkpoint import load as load_safetensors
 from ..data import DataSet, load
 from ..environment import environment
 from ..errors import UsageError
-from ..nets import Normalized, build
+from ..nets import Normalized, OnPixels, build
+from ..run import check_fits
 from ..run_files import check_finished, load_run, read_config
 from ..sensitivity import directions, measure, summary
 from ..tables import table
-from .common import add_command, add_machine_options, need, use_machine
+from .common import add_command, add_machine_options, need, prepare_folder, use_machine
 
 PICTURED = 6  # images
 UNITS = {"normalized": "the normalized input", "pixels": "pixels in [0, 1]"}
@@ -41,7 +42,6 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--takes",
         choices=tuple(UNITS),
-        default="normalized",
         help="what --net was trained on: images with mean 0 and standard deviation 1 (default), or pixels",
     )
     parser.add_argument("--data", help="the data set (default: the run's)")
@@ -65,6 +65,7 @@ def run(args: argparse.Namespace) -> None:
     device = use_machine(args)
     if args.picture:
         need("matplotlib", "--picture")
+        prepare_folder("--picture", args.picture.parent)
     elif args.vectors is not None:
         raise UsageError("--vectors goes with --picture: where shall they be drawn?")
     for name in ("images", "top", "vectors"):
@@ -97,8 +98,8 @@ def _data_and_model(args: argparse.Namespace) -> tuple[DataSet, Normalized]:
     if (args.folder is None) == (args.net is None):
         raise UsageError("name either the folder of a run or --net, and not both")
     if args.folder is not None:
-        if args.weights is not None:
-            raise UsageError("--weights goes with --net; a run has its own")
+        if args.weights is not None or args.takes is not None:
+            raise UsageError("--weights and --takes go with --net; a run has its own")
         config = read_config(args.folder)
         check_finished(args.folder)
         data = load(args.data or config.data, args.data_root)
@@ -113,8 +114,10 @@ def _data_and_model(args: argparse.Namespace) -> tuple[DataSet, Normalized]:
     else:
         print("no --weights: the net is measured as it is built", file=sys.stderr)
     if args.takes == "pixels":
-        return data, Normalized(body, mean=(0.0,) * channels, std=(1.0,) * channels)
-    return data, Normalized(body, data.mean, data.std)
+        body = OnPixels(body, data.mean, data.std)
+    model = Normalized(body, data.mean, data.std)
+    check_fits(model, data)
+    return data, model
 
 
 def load_weights(model: nn.Module, path: Path) -> None:

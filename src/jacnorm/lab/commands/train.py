@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> None:
         return
     test = result["test"]
     print(
-        f"{config.method} on {config.data}: test accuracy {test['accuracy']:.2%}, loss {test['loss']:.4f}, "
+        f"{config.label} on {config.data}: test accuracy {test['accuracy']:.2%}, loss {test['loss']:.4f}, "
         f"mean σ {test['sigma']:.3f} (normalized input, first {test['sigma_images']} images)\n"
         f"in {folder}; look closer with: jacnorm measure {folder}"
     )

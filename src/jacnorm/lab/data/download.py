@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
@@ -23,29 +26,57 @@ def download_file(urls: Sequence[str], target: Path, md5: str) -> None:
     """Put the file at `target`, from the first of `urls` that delivers the bytes with this md5.
 
     Bytes gather in `target.part`, which outlives a broken connection: the next mirror, or the
-    next call, goes on from there. `target` itself appears only when complete and checked. One
-    process at a time: start parallel runs once the data is there.
+    next call, goes on from there. `target` itself appears only when complete and checked. Other
+    processes that want it wait.
     """
     made = _prepare(target.parent)
-    if target.exists():
-        _check_existing(target, md5)
-        return
+    with _alone(target):
+        if target.exists():
+            return _check_existing(target, md5)
+        failures = _download(urls, target, md5)
+    if failures:
+        for folder in made:  # leave no folders behind that were made for nothing
+            if not any(folder.iterdir()):
+                folder.rmdir()
+        raise DataError(
+            f"{target}: it is not there, and no mirror delivered it ({'; '.join(failures)}); try again, "
+            "or download it by hand and put it there, or name the folder that has it (--data-root, "
+            "JACNORM_DATA)"
+        )
+
+
+@contextmanager
+def _alone(target: Path) -> Iterator[None]:
+    """One process at a time; the system lets go of a lock when its process dies."""
+    path = target.with_name(f".{target.name}.lock")
+    with ExitStack() as opened:
+        while True:
+            file = opened.enter_context(path.open("w"))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                print(f"{target}: another process downloads it; waiting", file=sys.stderr, flush=True)
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno())):
+                break  # else who had it before has removed the file: the lock is nobody's
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _download(urls: Sequence[str], target: Path, md5: str) -> list[str]:
+    """What went wrong with each mirror; nothing once one has delivered."""
     part = target.with_name(f"{target.name}.part")
     failures = []
     for url in urls:
         try:
             _fetch(url, part, md5)
             os.replace(part, target)
-            return
+            return []
         except (OSError, HTTPException, DataError) as error:
             failures.append(f"{url}: {error}")
-    for folder in made:  # leave no folders behind that were made for nothing
-        if not any(folder.iterdir()):
-            folder.rmdir()
-    raise DataError(
-        f"{target}: it is not there, and no mirror delivered it ({'; '.join(failures)}); try again, or "
-        f"download it by hand and put it there, or name the folder that has it (--data-root, JACNORM_DATA)"
-    )
+    return failures
 
 
 def _prepare(folder: Path) -> list[Path]:

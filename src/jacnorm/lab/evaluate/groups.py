@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..config import make_config
+
 Record = dict[str, Any]
 Groups = dict[str, list[Record]]
 
@@ -23,14 +25,15 @@ def grouped(records: Sequence[Record]) -> Groups:
 
 
 def _label(config: dict[str, Any], all_configs: Sequence[dict[str, Any]]) -> str:
-    """The method, and what other settings of that method have otherwise."""
-    alike = [other for other in all_configs if other["method"] == config["method"]]
+    """What tables call the method, and what other settings of it have otherwise."""
+    name = make_config(config).label
+    alike = [other for other in all_configs if make_config(other).label == name]
     told = [
-        f"{NAMES.get(name, name.replace('_', ' '))} = {_shown(value)}"
-        for name, value in config.items()
-        if name not in ("method", "seed") and any(other[name] != value for other in alike)
+        f"{NAMES.get(key, key.replace('_', ' '))} = {_shown(value)}"
+        for key, value in config.items()
+        if key not in ("method", "seed") and any(other[key] != value for other in alike)
     ]
-    return ", ".join([config["method"], *told])
+    return ", ".join([name, *told])
 
 
 def _shown(value: Any) -> str:

@@ -122,14 +122,17 @@ def _zero_gradients(model: nn.Module, split: Split) -> int:
     return sum(int((~gradient.flatten(1).any(1)).sum()) for gradient in gradients)
 
 
+def are_suspicious(some: int, images: int) -> bool:
+    return some > max(SUSPICIOUS * images, AT_LEAST - 1)
+
+
 def _alarm(only_by_square: int, zero_gradients: int, images: int) -> str | None:
     reasons = []
-    threshold = max(SUSPICIOUS * images, AT_LEAST - 1)
-    if only_by_square > threshold:
+    if are_suspicious(only_by_square, images):
         reasons.append(
             f"Square, which sees no gradient, fooled {only_by_square} images that the others did not"
         )
-    if zero_gradients > threshold:
+    if are_suspicious(zero_gradients, images):
         reasons.append(f"the loss has no gradient at {zero_gradients} of {images} images")
     if not reasons:
         return None

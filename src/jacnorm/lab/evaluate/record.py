@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
-from .judge import SUSPICIOUS
+from .judge import are_suspicious
 
 Row = tuple[str, float, str]  # what, how much, and the format of that
 
@@ -47,7 +47,7 @@ def alarms(record: dict[str, Any]) -> list[str]:
     if "square" in attacks and (others := [a for a in ("pgd", "tpgd") if a in attacks]):
         best = min(attacks[a]["worst"][-1][-1] for a in others)
         black_box = attacks["square"]["worst"][-1][-1]
-        if black_box < best - SUSPICIOUS:
+        if are_suspicious(round((best - black_box) * record["images"]), record["images"]):
             found.append(
                 f"Square, which sees no gradient, leaves {black_box:.2%} right and the gradient attacks "
                 f"{best:.2%}: gradients may be masked, or the gradient attacks too short"

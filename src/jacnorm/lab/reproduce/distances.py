@@ -25,6 +25,7 @@ class Distances:
     directions: int = DIRECTIONS
 
     methods = None
+    needs_rivals = True
     units = dict.fromkeys(KINDS, "in 2-norm")
 
     def kinds(self, network: Network) -> dict[str, dict[str, Any]]:

@@ -56,12 +56,14 @@ def measure(plan: FigurePlan, table: Experiment, results: Path, bench: Bench) ->
     found = subjects(plan, table, results)
     if found.stored.newer:
         return
-    away = sum(bool(found.lacking(n)) and not bench.has(n) for n in found.networks)
+    with_rivals = plan.measurement.needs_rivals
+    here = [n for n in found.networks if bench.has(n, with_rivals=with_rivals)]
+    away = sum(bool(found.lacking(n)) and n not in here for n in found.networks)
     if away:
         print(
             f"{plan.title}: the weights of {count(away, 'network')} are not in {bench.runs}", file=sys.stderr
         )
-    wanted = [(n, kind) for n in found.networks if bench.has(n) for kind in found.lacking(n)]
+    wanted = [(n, kind) for n in here for kind in found.lacking(n)]
     records = dict(found.stored.results)
     for network, kind in _watched(plan.title, wanted):
         name = network.config.id

@@ -37,6 +37,7 @@ class Robustness:
     judge_images: int = 0  # none: it costs as much as all the rest
 
     methods = None
+    needs_rivals = False
     units = UNITS
 
     def kinds(self, network: Network) -> dict[str, dict[str, Any]]:

@@ -56,8 +56,8 @@ class Bench:
     def folder(self, config: RunConfig) -> Path:
         return self.runs / config.id
 
-    def has(self, network: Network) -> bool:
-        needed = (network.config, *network.rivals)
+    def has(self, network: Network, *, with_rivals: bool) -> bool:
+        needed = (network.config, *(network.rivals if with_rivals else ()))
         return all((self.folder(config) / "weights.safetensors").exists() for config in needed)
 
     def model(self, config: RunConfig) -> Normalized:
@@ -70,6 +70,10 @@ class Measurement(Protocol):
     @property
     def methods(self) -> tuple[str, ...] | None:
         """The methods whose networks it needs; None is all of them."""
+
+    @property
+    def needs_rivals(self) -> bool:
+        """Whether a network is measured beside those of the other methods."""
 
     def kinds(self, network: Network) -> dict[str, dict[str, Any]]:
         """Each thing to measure on a network, with all that its numbers depend on."""
