@@ -293,10 +293,12 @@ def test_kill_9_and_resume_end_with_the_very_same_weights(tmp_path):
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
         process.communicate()
+    (tmp_path / "killed" / ".checkpoint.safetensors.half").touch()  # as a kill in the middle of saving does
     last = start(tmp_path / "killed", 8)
     for process in (last, whole):
         assert process.wait(60) == 0, process.communicate()[1]
         process.communicate()
+    assert list((tmp_path / "killed").glob(".*")) == []
     a, b = (load_tensors(tmp_path / name / "weights.safetensors")[0] for name in ("whole", "killed"))
     assert a.keys() == b.keys()
     for name in a:

@@ -163,6 +163,13 @@ def locked(folder: Path) -> Iterator[bool]:
         yield True
 
 
+def tidy(folder: Path) -> None:
+    """Remove what one that was killed left half written. Only for who has the lock."""
+    for file in folder.glob(".*"):
+        if not file.name.startswith(".failures.json"):  # which sweeps write, without the lock
+            file.unlink()
+
+
 def finished_epochs(folder: Path) -> int:
     file = folder / "metrics.jsonl"
     return len(file.read_text().splitlines()) if file.exists() else 0

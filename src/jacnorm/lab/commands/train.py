@@ -16,7 +16,7 @@ from ..config import RunConfig, choices, field_names, make_config, read_toml
 from ..data import load
 from ..errors import UsageError
 from ..progress import Progress
-from ..run_files import finished_epochs, locked, read_config
+from ..run_files import finished_epochs, locked, read_config, tidy
 from ..share import Share, processes
 from ..sweep.check import check_nets
 from ..train import train
@@ -112,6 +112,8 @@ def _train(
         with locked(folder) if share.first else nullcontext(True) as mine:
             if not mine:
                 raise UsageError(f"{folder} is being trained by another process: name another with --out")
+            if share.first:
+                tidy(folder)
             options = {"device": device, "resume": args.resume, "progress": progress, "share": share}
             return train(config, data, folder, **options)
     except KeyboardInterrupt:

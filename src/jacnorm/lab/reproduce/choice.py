@@ -27,17 +27,8 @@ class Choice:
 
 def choose(experiment: Experiment, results: dict[str, Result]) -> tuple[Choice, ...]:
     """A choice for every method that has a run to choose by, one that did not diverge."""
-    found = (_choice(experiment, label, results) for label in labels(experiment))
+    found = (_choice(experiment, label, results) for label in experiment.labels)
     return tuple(choice for choice in found if choice is not None)
-
-
-def labels(experiment: Experiment) -> tuple[str, ...]:
-    return experiment.labels
-
-
-def all_ids(experiment: Experiment) -> set[str]:
-    screening = experiment.screening_runs() if experiment.screening_epochs is not None else ()
-    return {run.id for run in (*experiment.runs, *screening)}
 
 
 def _choice(experiment: Experiment, label: str, results: dict[str, Result]) -> Choice | None:

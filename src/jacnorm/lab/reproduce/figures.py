@@ -15,7 +15,6 @@ from tqdm import tqdm
 from ..environment import environment
 from ..results import short, write_record
 from ..sweep.experiment import Experiment
-from .choice import labels
 from .claims import Quantities, judge
 from .numbers import count
 from .plan import FigurePlan
@@ -101,11 +100,11 @@ def figure(plan: FigurePlan, table: Experiment, results: Path) -> Section:
     measured = [n for n in found.networks if not found.lacking(n)]
     groups: Groups = {
         label: records
-        for label in labels(table)
+        for label in table.labels
         if (records := [found.stored.results[n.config.id] for n in measured if n.label == label])
     }
     part = plan.measurement
-    quantities = _of_everyone(part.quantities(groups), labels(table)) if groups else {}
+    quantities = _of_everyone(part.quantities(groups), table.labels) if groups else {}
     return Section(
         name=plan.name,
         title=plan.title,

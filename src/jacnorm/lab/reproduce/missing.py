@@ -8,7 +8,7 @@ from ..config import RunConfig
 from ..results import has_diverged, validation_loss
 from ..sweep.experiment import Experiment
 from ..sweep.naming import names
-from .choice import Choice, labels
+from .choice import Choice
 from .stored import Stored
 
 MOST_NAMED = 8
@@ -40,7 +40,7 @@ def missing(experiment: Experiment, stored: Stored, choices: Sequence[Choice]) -
     elif provisional := [c.label for c in choices if c.compared < c.settings]:
         lacking.append(f"settings of {', '.join(provisional)}, so their choices are provisional")
     chosen = {choice.label: choice for choice in choices}
-    for label in labels(experiment):
+    for label in experiment.labels:
         choice = chosen.get(label)
         if choice is None and any(run.label == label for run in to_come):
             lacking.append(f"all runs of {label}")

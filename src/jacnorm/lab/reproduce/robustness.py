@@ -74,6 +74,12 @@ class Robustness:
         )
         return (f"Measured on the first {self.images} test images; {ball}{strong}",)
 
+    @property
+    def _of_fewer_images(self) -> str:
+        if not 0 < self.judge_images < self.images:
+            return ""
+        return f" The judge's is of the first {self.judge_images} images, the others' of {self.images}."
+
     def quantities(self, groups: Groups) -> Quantities:
         found = {"noise": _values(groups, lambda r: _noise_fall(r["noise"]))}
         for name in ATTACKS:
@@ -101,7 +107,7 @@ class Robustness:
             ),
             _table(
                 "Accuracy in percent that the greatest strength leaves, an image lost once any iterate fools "
-                "the network. These are the numbers to judge by.",
+                f"the network. These are the numbers to judge by.{self._of_fewer_images}",
                 left,
                 found,
                 groups,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..sweep.experiment import Experiment
 from ..sweep.store import RESULT_PARTS
-from .choice import Choice, all_ids, choose, labels
+from .choice import Choice, choose
 from .claims import POINTS, Verdict, judge
 from .missing import diverged, missing, under_way
 from .numbers import NOTHING, count, mean_sd, signed
@@ -27,7 +27,7 @@ PROTOCOLS = {
 
 
 def read_table1(experiment: Experiment, results: Path) -> tuple[Stored, tuple[Choice, ...]]:
-    stored = read_folder(results / experiment.name, all_ids(experiment), RESULT_PARTS)
+    stored = read_folder(results / experiment.name, {run.id for run in experiment.all_runs}, RESULT_PARTS)
     return stored, choose(experiment, stored.results)
 
 
@@ -85,7 +85,7 @@ def _tables(experiment: Experiment, choices: Sequence[Choice]) -> tuple[Table, .
 def _accuracy_table(experiment: Experiment, choices: Sequence[Choice]) -> Table:
     chosen = {choice.label: choice for choice in choices}
     means = {c.label: summary(list(accuracies(c).values())).mean for c in choices if c.runs}
-    names = labels(experiment)
+    names = experiment.labels
     theirs = (
         "The difference to the paper's is also in standard errors (s.e.). Five runs in the paper; methods "
         "that it has no number for are ours. "

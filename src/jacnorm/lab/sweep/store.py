@@ -18,7 +18,7 @@ from typing import IO, Any
 from ..checkpoint import write_atomically, write_json
 from ..config import RunConfig
 from ..results import VERSION, CutShortError, NewerVersionError, read_result, short, validation_loss
-from ..run_files import finished_epochs, locked, marked_with
+from ..run_files import finished_epochs, locked, marked_with, tidy
 
 RESULT_PARTS = ("id", "config", "test", "history")
 MAX_ATTEMPTS = 3  # a run that fails is tried twice more
@@ -125,10 +125,9 @@ class Store:
 
     def tidy(self, config: RunConfig) -> None:
         """Remove what one that was killed left half written. Only for who has the lock."""
-        mine = (*self.run_folder(config).glob(".*"), *self.results.glob(f".{config.id}.json.*"))
-        for file in mine:
-            if not file.name.startswith(".failures.json"):  # which sweeps write, without the lock
-                file.unlink()
+        tidy(self.run_folder(config))
+        for file in self.results.glob(f".{config.id}.json.*"):
+            file.unlink()
 
     @contextmanager
     def starting(self, config: RunConfig) -> Iterator[IO[str]]:
