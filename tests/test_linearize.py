@@ -363,6 +363,41 @@ def test_weights_that_changed_are_noticed():
         J.jvp(torch.ones(2, 4))
 
 
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh])
+@pytest.mark.parametrize("scale", [1e-4, 1e-5, 1e-6, 1e-8, 1e-10, 1e4])
+def test_weights_that_have_died_away_or_grown_are_no_reason_to_doubt(activation, scale):
+    """Squares of the products underflow, as they did in training with too large a weight of the bound."""
+    torch.manual_seed(0)
+    layers = [layer for _ in range(5) for layer in (nn.Linear(30, 30), activation())]
+    model = nn.Sequential(*layers, nn.Linear(30, 4))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(scale)
+    J = jn.linearize(model, torch.randn(5, 30))
+    assert J.engine == ("layerwise" if activation is nn.ReLU else "autograd")
+    jn.SpectralPenalty()(J).backward()
+
+
+@pytest.fixture
+def another_default_device():
+    torch.set_default_device("meta")  # stands in for a GPU: nothing that lands there comes back
+    yield
+    torch.set_default_device(None)
+
+
+def test_the_device_is_that_of_the_input_and_not_the_default(another_default_device):
+    with torch.device("cpu"):
+        layers = (nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten())
+        model, x, index = nn.Sequential(*layers, nn.Linear(64, 40)), torch.randn(4, 1, 8, 8), torch.arange(4)
+    for penalty in (jn.SpectralPenalty(fraction=0.5), jn.FrobeniusPenalty(), jn.SpectralBoundPenalty()):
+        for _ in range(2):
+            penalty(jn.linearize(model, x), index=index).backward()
+    J = jn.linearize(model, x)
+    for found in (jn.spectral_norm(J).sigma, jn.induced_norm(J, "inf").lower, jn.frobenius_norm(J)):
+        assert found.device.type == "cpu"
+    assert jn.doctor(model, x).served
+
+
 def test_a_freed_graph_is_explained():
     J = jn.linearize(nn.Sequential(nn.Linear(4, 4), nn.Tanh()), torch.randn(2, 4))
     J.output.sum().backward()

@@ -128,3 +128,8 @@ def _culprit(x: Tensor, model: object) -> str:
         "x and the parameters are finite, so an activation overflowed. Try float64, a smaller learning "
         "rate, or normalized inputs."
     )
+
+
+def as_tensor(values: Any) -> Tensor:
+    """Where it is, if it is one (torch.as_tensor takes it to the default device), else on the CPU."""
+    return values if isinstance(values, Tensor) else torch.as_tensor(values, device="cpu")

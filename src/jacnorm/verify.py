@@ -151,9 +151,9 @@ def disagreement(tape: Tape, graph: Graph, output: Tensor, x: Tensor, eps: float
         return None if ours is theirs else "the recorded calls do not link input and output"
     if forward.shape != output.shape or ours.shape != x.shape:
         return "a rule gave a wrong shape (please report this model)"
-    ours, theirs, forward = (t.to(at_least_single(t.dtype)) for t in (ours, theirs, forward))
-    size = theirs.norm().clamp_min(torch.finfo(theirs.dtype).tiny)
-    differences = float((ours - theirs).norm() / size), _asymmetry(forward, u, theirs, v)
+    asymmetry = _asymmetry(forward, u, theirs, v)
+    ours, theirs = _near_one(ours, theirs)
+    differences = float((ours - theirs).norm() / theirs.norm().clamp_min(1)), asymmetry
     if all(difference <= min(4 * eps**0.5, COARSE) for difference in differences):  # and is not NaN
         return None
     distance = max(differences)
@@ -207,9 +207,19 @@ def _keeps_constants(node: Any) -> bool:
 
 def _asymmetry(pushed: Tensor, u: Tensor, pulled: Tensor, v: Tensor) -> float:
     """How far ⟨J v, u⟩ and ⟨v, Jᵀu⟩, which are the same, are apart for random u and v."""
-    pushed, pulled = (t.to(at_least_single(t.dtype)) for t in (pushed, pulled))
-    size = max(pushed.norm(), pulled.norm(), torch.finfo(pulled.dtype).tiny)
+    pushed, pulled = _near_one(pushed, pulled)
+    size = torch.maximum(pushed.norm(), pulled.norm()).clamp_min(1)
     return float(((pushed * u).sum() - (pulled * v).sum()).abs() / size)
+
+
+def _near_one(*vectors: Tensor) -> list[Tensor]:
+    """Scaled together, so that squares neither over- nor underflow. A network whose weights have died away
+    has products that are rounded to next to nothing: these stay small, and are not compared digit by digit.
+    """
+    vectors = tuple(t.to(at_least_single(t.dtype)) for t in vectors)
+    finfo = torch.finfo(vectors[0].dtype)
+    scale = torch.stack([t.abs().max() for t in vectors]).max().clamp_min(finfo.tiny / finfo.eps)
+    return [t / scale for t in vectors]
 
 
 def _groups(count: int, device: torch.device) -> Iterator[Tensor]:
@@ -221,5 +231,5 @@ def _groups(count: int, device: torch.device) -> Iterator[Tensor]:
 
 
 def _probe(like: Tensor) -> Tensor:
-    generator = torch.Generator().manual_seed(1)
-    return torch.randn(like.shape, generator=generator, dtype=torch.float64).to(like)
+    generator = torch.Generator("cpu").manual_seed(1)
+    return torch.randn(like.shape, generator=generator, dtype=torch.float64, device="cpu").to(like)

@@ -43,7 +43,7 @@ class Cost:
 
 def step_cost(model: Any, x: Tensor, watch: Watch = iter) -> Cost | None:
     """None if there is nothing to train. `watch` goes round the rounds, as tqdm does."""
-    penalty, stored, index = SpectralPenalty(), SpectralPenalty(), torch.arange(len(x))
+    penalty, stored, index = SpectralPenalty(), SpectralPenalty(), torch.arange(len(x), device=x.device)
     x = x.detach()
 
     def plain() -> Tensor:

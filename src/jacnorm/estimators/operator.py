@@ -121,6 +121,6 @@ def basis(shape: torch.Size, J: Operator, i: int) -> Tensor:
 
 def start(shape: torch.Size, J: Operator, seed: int = 0) -> Tensor:
     """A fixed random unit vector, the same for every sample: no estimate depends on its batch."""
-    one = gaussian(torch.tensor(seed), shape[1:], torch.float64, torch.device("cpu"))
+    one = gaussian(torch.tensor(seed, device="cpu"), shape[1:], torch.float64, torch.device("cpu"))
     one = one / one.norm()
     return one.to(dtype=J.dtype, device=J.device).expand(shape).clone()

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..checks import check_count, check_positive
+from ..checks import as_tensor, check_count, check_positive
 from ..errors import InputError
 from ..linearization import Linearization
 from ..precision import at_least_single, without_autocast
@@ -134,7 +134,9 @@ class Penalty(nn.Module, ABC):
     def _part(self, J: Linearization, index: Tensor | None) -> tuple[Linearization, Tensor | None]:
         batch = J.input_shape[0]
         chosen = self.random(torch.Size((batch,)), J).argsort()[: max(1, round(self.fraction * batch))]
-        return J.subset(chosen), None if index is None else torch.as_tensor(index)[chosen.cpu()]
+        if index is not None:
+            index = as_tensor(index)[chosen.cpu()]
+        return J.subset(chosen), index
 
     def random(self, shape: torch.Size, like: Tensor | Linearization) -> Tensor:
         """Gaussian numbers from this penalty's own stream; torch's global state is left alone."""
@@ -145,7 +147,7 @@ class Penalty(nn.Module, ABC):
     # The positions in the stream and between two payments are saved with state_dict, so that a resumed
     # training goes on as it would have.
     def get_extra_state(self) -> Tensor:
-        return torch.tensor([int(self._draws), self.pace.wait])
+        return torch.tensor([int(self._draws), self.pace.wait], device="cpu")
 
     def set_extra_state(self, state: Tensor) -> None:
         draws, self.pace.wait = state.tolist()

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from ..checks import check_count, check_positive
+from ..checks import as_tensor, check_count, check_positive
 from ..engines.outer import differentiable_once, with_outer_products
 from ..engines.tape import Slot, Tape
 from ..errors import InputError
@@ -71,7 +71,7 @@ class SpectralPenalty(Penalty):
         if samples is not None:
             check_count("samples", samples)
         self.samples = samples
-        self.register_buffer("u", torch.empty(0, 0))
+        self.register_buffer("u", torch.empty(0, 0, device="cpu"))
         self._arrived = True  # the J v that the last backward() was to bring (see `_backward_form`)
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
@@ -215,7 +215,7 @@ def _make_room(
 
 def _checked(index: object, batch: int) -> tuple[Tensor, int]:
     """The index as whole numbers, and the largest of them (which a compiled step does not know)."""
-    index = torch.as_tensor(index)
+    index = as_tensor(index)
     if index.shape != (batch,) or index.is_floating_point() or index.dtype == torch.bool:
         raise InputError(
             f"index has shape {tuple(index.shape)} and dtype {index.dtype}; it must hold the "

@@ -45,7 +45,8 @@ class TwoByTwo(torch.autograd.Function):
         top, bottom = torch.maximum(a, b), torch.maximum(c, d)
         y, is_bottom = torch.maximum(top, bottom), bottom > top
         is_right = _choose(is_bottom, d > c, b > a)
-        corner = torch.arange(height).mul_(4 * width)[:, None] + torch.arange(0, 2 * width, 2)
+        rows, columns = (torch.arange(n, device=x.device) for n in (height, width))
+        corner = 4 * width * rows[:, None] + 2 * columns
         chosen = is_right.long().add_(corner).add_(is_bottom.long(), alpha=2 * width)
         ctx.save_for_backward(chosen)
         ctx.shape = x.shape
