@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from threading import get_ident
 from types import FunctionType
 from typing import Any
 
@@ -63,7 +64,12 @@ def unchanged(modules: dict[str, nn.Module], device: torch.device) -> Iterator[N
     state = _State()
     for module in modules.values():
         state.keep(module)
-    calls = nullcontext() if modules else register_module_forward_pre_hook(lambda m, _: state.keep(m))
+    here = get_ident()  # the hook sees the modules of other threads, too
+    calls = (
+        nullcontext()
+        if modules
+        else register_module_forward_pre_hook(lambda m, _: state.keep(m) if get_ident() == here else None)
+    )
     try:
         with calls, torch.random.fork_rng([device] if device.type == "cuda" else []):
             yield

@@ -152,7 +152,7 @@ def disagreement(tape: Tape, graph: Graph, output: Tensor, x: Tensor, eps: float
     if forward.shape != output.shape or ours.shape != x.shape:
         return "a rule gave a wrong shape (please report this model)"
     asymmetry = _asymmetry(forward, u, theirs, v)
-    ours, theirs = _near_one(ours, theirs)
+    ours, theirs = _scaled_together(ours, theirs)
     differences = float((ours - theirs).norm() / theirs.norm().clamp_min(1)), asymmetry
     if all(difference <= min(4 * eps**0.5, COARSE) for difference in differences):  # and is not NaN
         return None
@@ -207,16 +207,16 @@ def _keeps_constants(node: Any) -> bool:
 
 def _asymmetry(pushed: Tensor, u: Tensor, pulled: Tensor, v: Tensor) -> float:
     """How far ⟨J v, u⟩ and ⟨v, Jᵀu⟩, which are the same, are apart for random u and v."""
-    pushed, pulled = _near_one(pushed, pulled)
+    pushed, pulled = _scaled_together(pushed, pulled)
     size = torch.maximum(pushed.norm(), pulled.norm()).clamp_min(1)
     return float(((pushed * u).sum() - (pulled * v).sum()).abs() / size)
 
 
-def _near_one(*vectors: Tensor) -> list[Tensor]:
-    """Scaled together, so that squares neither over- nor underflow. A network whose weights have died away
-    has products that are rounded to next to nothing: these stay small, and are not compared digit by digit.
-    """
+def _scaled_together(*vectors: Tensor) -> list[Tensor]:
+    """By their largest entry, which is then 1, so that squares neither over- nor underflow."""
     vectors = tuple(t.to(at_least_single(t.dtype)) for t in vectors)
+    # Where weights have died away, products are rounded to next to nothing: they stay below 1, and callers,
+    # who divide by no less than 1, do not compare their digits.
     finfo = torch.finfo(vectors[0].dtype)
     scale = torch.stack([t.abs().max() for t in vectors]).max().clamp_min(finfo.tiny / finfo.eps)
     return [t / scale for t in vectors]

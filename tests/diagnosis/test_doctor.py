@@ -4,6 +4,7 @@ import copy
 import functools
 import inspect
 import re
+import threading
 import time
 from dataclasses import replace
 
@@ -19,6 +20,7 @@ import jacnorm as jn
 from jacnorm.diagnosis.cost import step_cost
 from jacnorm.diagnosis.examine import examine
 from jacnorm.lab.nets import LeNet, ResNet18
+from jacnorm.modules import unchanged
 
 
 @pytest.fixture(autouse=True)
@@ -236,6 +238,16 @@ def test_what_a_function_calls_is_left_as_it_was():
     assert x.grad is None
     assert all(p.grad is None for p in held["net"].parameters())
     assert all(torch.equal(state[k], v) for k, v in held["net"].state_dict().items())
+
+
+def test_other_threads_keep_their_gradients():
+    net, x = mlp(nn.ReLU()), torch.randn(8, 4)
+    expected = torch.autograd.grad(net(x).sum(), list(net.parameters()))
+    with unchanged({}, x.device):
+        thread = threading.Thread(target=lambda: net(x).sum().backward())
+        thread.start()
+        thread.join()
+    torch.testing.assert_close([p.grad for p in net.parameters()], list(expected))
 
 
 def test_lazy_modules():

@@ -6,6 +6,7 @@ from cases import CASES, dense_oracle
 
 import jacnorm as jn
 from jacnorm.estimators import gram, hutchinson, lanczos, power_iteration
+from jacnorm.estimators.operator import Matrix
 from jacnorm.lab.nets import LeNet
 
 ESTIMATORS = [power_iteration, lanczos, gram]
@@ -116,6 +117,14 @@ def test_matrices_in_half_precision_are_measured_in_single(norm, n):
     torch.testing.assert_close(found, norm(A.float()))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         torch.testing.assert_close(norm(A.float()), found, rtol=1e-6, atol=0)
+
+
+def test_a_small_operator_in_half_precision():
+    A = Matrix(torch.randn(2, 3, 3))
+    A.A, A.dtype = A.A.bfloat16(), torch.bfloat16
+    exact = torch.linalg.matrix_norm(A.A.float(), 2)
+    torch.testing.assert_close(jn.spectral_norm(A).sigma.float(), exact, rtol=0.03, atol=0)
+    torch.testing.assert_close(jn.singular_values(A, k=1)[:, 0].float(), exact, rtol=0.03, atol=0)
 
 
 def test_values_that_did_not_converge_are_announced():

@@ -162,6 +162,17 @@ def test_a_part_of_the_batch_takes_its_other_arguments_along():
     assert watch._calls[0].result is None
 
 
+def test_a_jacobian_outlives_its_step(x):
+    model, mask = Scaled(), torch.rand(2, 6)
+    watch = Watch(model)
+    with watch.step() as seen:
+        model(x, mask)
+        J = seen.J
+    with watch.step():
+        model(5 * x, 2 * mask)
+    torch.testing.assert_close(J.subset(torch.tensor([1])).dense(), J.dense()[1:])
+
+
 def test_a_part_of_a_batch_of_texts():
     model, ids = Tokens(), torch.randint(7, (4, 5))
     mask, labels = torch.ones(4, 5), torch.tensor([0, 2, 1, 0])

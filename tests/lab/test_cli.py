@@ -305,6 +305,13 @@ def test_kill_9_and_resume_end_with_the_very_same_weights(tmp_path):
         assert torch.equal(a[name], b[name]), name
 
 
+def test_a_folder_that_has_other_things_keeps_them(tmp_path):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".env").touch()
+    assert main(["train", "--epochs", "1", "--quiet", "--out", str(tmp_path)]) == 0
+    assert {file.name for file in tmp_path.glob(".*")} == {".git", ".env"}
+
+
 def test_ctrl_c_says_how_to_go_on(tmp_path):
     process = start(tmp_path, 500)
     wait_for_epoch(tmp_path, 1)

@@ -31,7 +31,7 @@ def is_layer(func: Any, args: tuple[Any, ...]) -> bool:
 
 
 def layer_called(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> WeightedLayer | None:
-    """The layer that this call is one of, if it is, for who does not need a step of it."""
+    """The layer that this call is one of, if it is, where the call itself is not recorded."""
     if is_layer(func, args):
         args, kwargs = one_way(args, kwargs)
         name, _ = canonical_name(func, args)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..precision import in_full_precision
 from .estimate import Estimate, from_left
-from .operator import Operator, Transposed, as_operator, basis, finite, flat, is_wide, size
+from .operator import Operator, Transposed, as_operator, basis, decomposable, flat, is_wide, size
 
 # Rows of J are kept while they fit in this; beyond it each column of J Jᵀ costs a second product.
 MAX_BYTES = 1 << 30
@@ -45,7 +45,7 @@ def gram_of(A: Tensor) -> Tensor:
 
 
 def top_eigenvector(K: Tensor) -> Tensor:
-    return torch.linalg.eigh(finite(K)).eigenvectors[..., -1]
+    return torch.linalg.eigh(decomposable(K)).eigenvectors[..., -1]
 
 
 def rows(J: Operator) -> Tensor:

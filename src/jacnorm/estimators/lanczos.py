@@ -16,8 +16,8 @@ from .operator import (
     Transposed,
     as_operator,
     column,
+    decomposable,
     divided,
-    finite,
     flat,
     is_wide,
     norms,
@@ -150,7 +150,7 @@ class _Krylov:
         B = torch.diag_embed(torch.stack(self.alphas[:i], 1))
         B = torch.cat([B, torch.zeros_like(B[:, :1])], 1)
         B[:, range(1, i + 1), range(i)] = torch.stack(self.betas, 1)
-        P, values, _ = torch.linalg.svd(finite(B), full_matrices=False)
+        P, values, _ = torch.linalg.svd(decomposable(B), full_matrices=False)
         u = (torch.stack(self.U, 2) @ P[:, :, :1])[..., 0]
         return _Ritz(values[:, 0], self.alphas[i] * P[:, -1, 0].abs(), u, i)
 

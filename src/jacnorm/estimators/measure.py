@@ -10,7 +10,7 @@ from ..precision import in_full_precision
 from .estimate import Estimate
 from .gram import gram, rows
 from .lanczos import deflated, lanczos
-from .operator import Operator, Transposed, as_operator, basis, finite, is_wide, norms, size
+from .operator import Operator, Transposed, as_operator, basis, decomposable, is_wide, norms, size
 
 # With this many outputs (or inputs) or fewer, all rows of J cost no more than an iteration that has to
 # converge, and the answer is exact.
@@ -51,7 +51,7 @@ def singular_values(
     J = J if is_wide(J) else Transposed(J)
     k = min(k, size(J.output_shape))
     if size(J.output_shape) <= SMALL:
-        return torch.linalg.svdvals(finite(rows(J)))[:, :k]
+        return torch.linalg.svdvals(decomposable(rows(J)))[:, :k]
     return deflated(J, k, tol, max_iterations)[0]
 
 

@@ -68,11 +68,11 @@ def as_operator(J: Operator | Tensor) -> Operator:
     return J
 
 
-def finite(A: Tensor) -> Tensor:
-    """Entries or products of J; a decomposition of what is not finite fails, or does not end."""
+def decomposable(A: Tensor) -> Tensor:
+    """What eigh and svd take: finite numbers, in float32 at least."""
     if not tracing() and not torch.isfinite(A).all():
         raise NonFiniteError("The Jacobian has NaN or inf entries: did a derivative overflow?")
-    return A
+    return A.to(at_least_single(A.dtype))
 
 
 def is_wide(J: Operator) -> bool:

@@ -12,7 +12,7 @@ from ..precision import in_full_precision
 from .gram import rows
 from .lanczos import deflated
 from .measure import SMALL
-from .operator import Operator, Transposed, as_operator, divided, finite, flat, is_wide, norms, size
+from .operator import Operator, Transposed, as_operator, decomposable, divided, flat, is_wide, norms, size
 
 
 class SingularVectors(NamedTuple):
@@ -56,7 +56,7 @@ def _triples(J: Operator, k: int, tol: float, max_iterations: int) -> tuple[Tens
     """U (B, k, n_out), S (B, k) and V (B, k, n_in) of a wide J."""
     k = min(k, size(J.output_shape))
     if size(J.output_shape) <= SMALL:
-        P, S, Q = torch.linalg.svd(finite(rows(J)), full_matrices=False)
+        P, S, Q = torch.linalg.svd(decomposable(rows(J)), full_matrices=False)
         return P.mT[:, :k], S[:, :k], Q[:, :k]
     S, U = deflated(J, k, tol, max_iterations)
     pulled = [J.vjp(u) for u in U.unbind(1)]

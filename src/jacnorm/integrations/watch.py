@@ -64,15 +64,15 @@ class Watch:
             finally:
                 self._J = None
                 for call in self._calls:
-                    call.run = call.result = None
+                    call.result = None
 
     def _forward(self, call: _Call, plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self._J is not None or self._busy or not torch.is_grad_enabled():
             return plain(*args, **kwargs)
-        x, call.run = _of_main_input(call.module, plain, args, kwargs)
+        x, run = _of_main_input(call.module, plain, args, kwargs)
         self._busy = True
         try:
-            self._J = self._linearize(call, x, args, kwargs, batch_norm=self._batch_norm)
+            self._J = self._linearize(call, x, run, args, kwargs, batch_norm=self._batch_norm)
         finally:
             self._busy = False
         self._J.model = call.module
@@ -92,16 +92,14 @@ class _Call:
 
     def __init__(self, module: nn.Module):
         self.module = module
-        self.run: Run | None = None  # during a step
         self.result: Any = None
 
     @property
     def training(self) -> bool:
         return self.module.training
 
-    def __call__(self, x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        assert self.run is not None
-        self.result = self.run(x, args, kwargs)
+    def __call__(self, x: Tensor, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.result = run(x, args, kwargs)
         if isinstance(self.result, Mapping) and "logits" in self.result:
             return self.result["logits"]
         return self.result
@@ -109,9 +107,8 @@ class _Call:
 
 def _of_main_input(module: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Run]:
     """x, and how to call with another: the first argument, or the embeddings of the tokens in it."""
-    name = getattr(module, "main_input_name", None) or _first_named(
-        forward, kwargs
-    )  # Hugging Face's say which
+    # Hugging Face's models say which one it is.
+    name = getattr(module, "main_input_name", None) or _first_named(forward, kwargs)
     x = args[0] if args else kwargs.get(name)
     embed = getattr(module, "get_input_embeddings", None)
     if isinstance(x, Tensor) and not x.is_floating_point() and embed is not None:
@@ -144,5 +141,5 @@ def _with_embeddings(layer: nn.Module, e: Tensor, run: Callable[[], Any]) -> Any
 def measures(penalty: Penalty, value: Tensor) -> dict[str, Tensor]:
     """What to log: the penalty, and the mean σ where it is that times the weight."""
     value = value.detach()
-    is_sigma = isinstance(penalty, SpectralPenalty) and penalty.h == "identity" and penalty.weight
+    is_sigma = isinstance(penalty, SpectralPenalty) and penalty.h == "identity" and penalty.weight > 0
     return {"penalty": value, "sigma": value / penalty.weight} if is_sigma else {"penalty": value}

@@ -42,6 +42,7 @@ class Claim:
 
     @property
     def named(self) -> tuple[str, ...]:
+        """The methods that it names."""
         return tuple(dict.fromkeys(filter(None, (self.more, self.less, self.of, *self.methods))))
 
 
@@ -55,8 +56,14 @@ def _claim(where: object, claim: Mapping[str, Any]) -> Claim:
     known = {field.name for field in fields(Claim)}
     if unknown := set(claim) - known:
         raise ConfigError(f"{where}: a claim has no {unknown.pop()!r}; it has {', '.join(sorted(known))}")
-    if "text" not in claim or ("within" in claim) == ("more" in claim and "less" in claim):
-        raise ConfigError(f"{where}: a claim has a text, and either more and less or within")
+    test = set(claim) - {"text", "quantity", "ours"}
+    is_comparison = {"more", "less"} <= test <= {"more", "less", "factor"}
+    is_alike = {"within"} <= test <= {"within", "methods", "of"}
+    if "text" not in claim or not (is_comparison or is_alike):
+        raise ConfigError(
+            f"{where}: a claim has a text, and either more and less (perhaps with factor) or within (perhaps "
+            "with methods, and of)"
+        )
     for name, value in claim.items():
         is_right, what = _KINDS[name]
         if not is_right(value):
@@ -65,6 +72,8 @@ def _claim(where: object, claim: Mapping[str, Any]) -> Claim:
     found = Claim(**settings)
     if found.of and found.methods and found.of not in found.methods:
         raise ConfigError(f"{where}: a claim is of {found.of!r}, which is not among its methods")
+    if found.more and found.more == found.less:
+        raise ConfigError(f"{where}: a claim compares {found.more!r} with itself")
     return found
 
 
@@ -77,13 +86,13 @@ def _all(values: Any, is_right: Any) -> bool:
 
 
 def _is_word(value: Any) -> bool:
-    return isinstance(value, str)
+    return isinstance(value, str) and value != ""
 
 
 _KINDS: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(("text", "quantity", "more", "less", "of"), (_is_word, "a text")),
     "within": (lambda v: _is_number(v) and v > 0, "a number above 0"),
-    "methods": (lambda v: _all(v, _is_word) and len(v) > 1, "a list of two names or more"),
+    "methods": (lambda v: _all(v, _is_word) and len(set(v)) == len(v) > 1, "a list of two names or more"),
     "factor": (lambda v: _all(v, _is_number) and len(v) == 2 and 0 < v[0] < v[1], "[least, most]"),
     "ours": (lambda v: isinstance(v, bool), "true or false"),
 }

@@ -15,11 +15,10 @@ def is_own(net: str) -> bool:
     return ":" in net
 
 
-def digest(net: nn.Module) -> str:
-    """Of its weights."""
+def weights_digest(net: nn.Module) -> str:
     found = hashlib.sha256()
-    for name, tensor in net.state_dict().items():
-        found.update(name.encode() + tensor.cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+    for name, tensor in (*net.named_parameters(), *net.named_buffers()):
+        found.update(name.encode() + tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
     return found.hexdigest()[:16]
 
 

@@ -164,9 +164,18 @@ def locked(folder: Path) -> Iterator[bool]:
 
 
 def tidy(folder: Path) -> None:
-    """Remove what one that was killed left half written. Only for who has the lock."""
-    for file in folder.glob(".*"):
-        if not file.name.startswith(".failures.json"):  # which sweeps write, without the lock
+    """Remove what one that was killed left half written. Only for who has the lock.
+
+    (Not `failures.json`, which sweeps write without it, and nothing that is not ours.)
+    """
+    for name in (
+        "config.json",
+        "checkpoint.safetensors",
+        "weights.safetensors",
+        "metrics.jsonl",
+        "result.json",
+    ):
+        for file in folder.glob(f".{name}.*"):
             file.unlink()
 
 

@@ -72,7 +72,7 @@ class SpectralPenalty(Penalty):
             check_count("samples", samples)
         self.samples = samples
         self.register_buffer("u", torch.empty(0, 0, device="cpu"))
-        self._arrived = True  # the J v that the last backward() was to bring (see `_backward_form`)
+        self._awaited = set[int]()  # rows whose J v no backward() has brought yet (see `_backward_form`)
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
         """The penalty; with `index`, J v is stored for the next time."""
@@ -144,28 +144,34 @@ class SpectralPenalty(Penalty):
     def _backward_form(self, J: Linearization, u: Tensor, rows: Tensor | None) -> Tensor:
         """σ = ‖Jᵀu‖. Back-propagating it brings J v to u, for free: where J v is dear, that is the next u.
 
-        It brings nothing where h is flat, nor if the last gradient was taken of the parameters alone
-        (`torch.autograd.grad`). Then J v is computed.
+        It brings nothing where h is flat, nor where gradients are taken of the parameters alone
+        (`torch.autograd.grad`), as was done the last time if it has not come. Then J v is computed.
         """
-        is_brought = self.h != "hinge" and self._arrived
-        if rows is not None and torch.is_grad_enabled():
-            self._store(rows, u, norms(u))  # as far as it has come, should nobody call backward()
-            self._arrived = False
-            u.requires_grad_().register_hook(lambda gradient: self._arrive(rows, gradient))
+        if rows is None:
+            return torch.linalg.vector_norm(flat(J.vjp(u)), dim=1)
+        will_come = self.h != "hinge" and self._awaited.isdisjoint(rows.tolist())
+        if torch.is_grad_enabled():
+            self._await(u, rows)
         pulled = J.vjp(u)
         sigma = torch.linalg.vector_norm(flat(pulled), dim=1)
-        if rows is not None and is_brought:
-            with torch.no_grad():  # as `_store` does with J v = 0, which does not come by here
+        with torch.no_grad():
+            if will_come:  # as `_store` does with J v = 0, which does not come by here
                 self.u[rows] = torch.where((sigma == 0)[:, None], 0, self.u[rows])
-        elif rows is not None:
-            with torch.no_grad():
+            else:
                 w = J.jvp(normalized(pulled))
-            self._store(rows, w, norms(w), also_zero=True)
+                self._store(rows, w, norms(w), also_zero=True)
         return sigma
 
-    def _arrive(self, rows: Tensor, gradient: Tensor) -> None:
-        self._arrived = True
-        self._store(rows, gradient, norms(gradient))
+    def _await(self, u: Tensor, rows: Tensor) -> None:
+        names = rows.tolist()
+
+        def arrive(gradient: Tensor) -> None:
+            self._awaited.difference_update(names)
+            self._store(rows, gradient, norms(gradient))
+
+        self._store(rows, u, norms(u))  # as far as it has come, should nobody call backward()
+        self._awaited.update(names)
+        u.requires_grad_().register_hook(arrive)
 
     @torch.no_grad()
     def _store(self, rows: Tensor, direction: Tensor, size: Tensor, *, also_zero: bool = False) -> None:

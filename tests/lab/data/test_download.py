@@ -62,6 +62,16 @@ def test_who_comes_later_waits(target: Path, serve: Serve) -> None:
     assert mirror.asked == [("file", None)]
 
 
+def test_who_waits_for_nothing_gets_the_same_error(target: Path, serve: Serve) -> None:
+    """The first one removes the folder that it made."""
+    mirror = serve({})
+    with ThreadPoolExecutor(8) as workers:
+        for done in [workers.submit(download, target, mirror) for _ in range(8)]:
+            with pytest.raises(DataError, match="no mirror delivered it"):
+                done.result()
+    assert not target.parent.exists()
+
+
 def test_resumes_a_part(target: Path, serve: Serve) -> None:
     part_of(target, CONTENT[:HALF])
     mirror = serve({"file": CONTENT})

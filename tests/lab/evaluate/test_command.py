@@ -80,6 +80,7 @@ def test_points_belong_to_the_networks_that_were_compared(runs, tmp_path, capsys
         assert main(["evaluate", *options, *common]) == 0
         found.append(["boundary" in json.loads(line) for line in capsys.readouterr().out.splitlines()])
     assert found == [[True, True], [True, True], [False, False]]
+    assert sum("boundary" in json.loads(file.read_text()) for file in tmp_path.glob("*.json")) == 2  # kept
 
 
 def test_numbers_of_other_weights_are_not_added_to(runs, tmp_path, capsys):

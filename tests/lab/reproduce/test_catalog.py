@@ -66,8 +66,8 @@ def test_a_bad_claim_is_told_before_anything_is_trained(tmp_path):
 @pytest.mark.parametrize(
     ("claim", "message"),
     [
-        ('quantity = "pdg"\nmore = "none"\nless = "none"', "quantity = 'pdg': choose one of noise, pgd"),
-        ('more = "none"\nless = "none"', "quantity = 'accuracy': choose one of noise, pgd"),
+        ('quantity = "pdg"\nmore = "none"\nless = "l2"', "quantity = 'pdg': choose one of noise, pgd"),
+        ('more = "none"\nless = "l2"', "quantity = 'accuracy': choose one of noise, pgd"),
         (
             'quantity = "pgd"\nmore = "nune"\nless = "none"',
             "pgd is not known of 'nune': did you mean 'none'?",

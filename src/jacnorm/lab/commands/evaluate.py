@@ -26,7 +26,7 @@ from ..evaluate.minimum_norm import need_foolbox
 from ..evaluate.noise import white_noise
 from ..evaluate.record import alarms, rows, shown
 from ..evaluate.stored import cost
-from ..fingerprint import digest
+from ..fingerprint import weights_digest
 from ..nets import Normalized
 from ..run_files import divergence, load_run, read_config
 from ..score import score
@@ -164,7 +164,7 @@ def _evaluated(
     """All the numbers of one run, with where they come from."""
     model, config = one.model, one.config
     record: dict[str, Any] = {"id": config.id, "config": config.relevant(), "images": len(split)}
-    record["test"] = score(model, split)
+    record |= {"weights": weights_digest(model), "test": score(model, split)}
     if args.attacks:
         record["attacks"] = {name: adversarial(model, split, name).to_json() for name in args.attacks}
     make = {
@@ -178,7 +178,6 @@ def _evaluated(
         "cost": lambda: cost(one.folder, config, model, data, args.images),
     }
     record |= {name: make[name]() for name in _chosen(args)}
-    record["weights"] = digest(model)
     if "boundary" in record:  # its points are those that all of these classify correctly
         record["boundary"]["compared_with"] = _ids(trained)
     return record | {"alarms": alarms(record), "environment": environment(split.images.device)}
@@ -197,13 +196,15 @@ def _ids(trained: list[Trained]) -> list[str]:
 
 
 def _stored(file: Path, record: dict[str, Any], together: list[str]) -> dict[str, Any]:
-    """Written to its file, on top of what that holds of the same weights, images and rivals."""
+    """Written to its file, on top of what that holds of the same weights and images.
+
+    Distances stay there, and are not told beside networks that they were not compared with.
+    """
     before = json.loads(file.read_text()) if file.exists() else {}
-    if before.get("boundary", {}).get("compared_with") != together:
-        before.pop("boundary", None)
     if all(before.get(key) == record[key] for key in ("id", "config", "images", "weights")):
         attacks = before.get("attacks", {}) | record.get("attacks", {})
         record = before | record | ({"attacks": attacks} if attacks else {})
         record["alarms"] = alarms(record)
     write_json(file, record)
-    return record
+    other_points = record.get("boundary", {}).get("compared_with") != together
+    return {key: value for key, value in record.items() if key != "boundary" or not other_points}

@@ -6,8 +6,9 @@ import fcntl
 import hashlib
 import os
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
@@ -29,15 +30,15 @@ def download_file(urls: Sequence[str], target: Path, md5: str) -> None:
     next call, goes on from there. `target` itself appears only when complete and checked. Other
     processes that want it wait.
     """
-    made = _prepare(target.parent)
     with _alone(target):
+        made = _prepare(target.parent)
         if target.exists():
             return _check_existing(target, md5)
         failures = _download(urls, target, md5)
-    if failures:
-        for folder in made:  # leave no folders behind that were made for nothing
+        for folder in made if failures else ():  # leave no folders behind that were made for nothing
             if not any(folder.iterdir()):
                 folder.rmdir()
+    if failures:
         raise DataError(
             f"{target}: it is not there, and no mirror delivered it ({'; '.join(failures)}); try again, "
             "or download it by hand and put it there, or name the folder that has it (--data-root, "
@@ -47,22 +48,15 @@ def download_file(urls: Sequence[str], target: Path, md5: str) -> None:
 
 @contextmanager
 def _alone(target: Path) -> Iterator[None]:
-    """One process at a time; the system lets go of a lock when its process dies."""
-    path = target.with_name(f".{target.name}.lock")
-    with ExitStack() as opened:
-        while True:
-            file = opened.enter_context(path.open("w"))
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                print(f"{target}: another process downloads it; waiting", file=sys.stderr, flush=True)
-                fcntl.flock(file, fcntl.LOCK_EX)
-            if path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno())):
-                break  # else who had it before has removed the file: the lock is nobody's
+    """One process of this user at a time; the system lets go of a lock when its process dies."""
+    name = hashlib.sha256(f"{os.getuid()} {target.resolve()}".encode()).hexdigest()[:16]
+    with (Path(tempfile.gettempdir()) / f"jacnorm-{name}.lock").open("w") as file:
         try:
-            yield
-        finally:
-            path.unlink(missing_ok=True)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"{target}: another process downloads it; waiting", file=sys.stderr, flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _download(urls: Sequence[str], target: Path, md5: str) -> list[str]:

@@ -41,6 +41,7 @@ class Cost:
 
     units = UNITS
     needs_rivals = False
+    is_by_method = False
 
     def kinds(self, network: Network) -> dict[str, dict[str, Any]]:
         return {
@@ -80,9 +81,10 @@ class Cost:
         times = {
             kind: {r["id"]: r["cost"]["times"]["ratio"][kind][-1] for r in _all(groups)} for kind in KINDS
         }
-        errors = {name: _errors(groups, name) for name in ESTIMATES}
-        errors["random-last"] = _errors(groups, "random", -1)
-        errors["random-beside-warm"] = _errors({"spectral": groups.get(ESTIMATES["warm"], [])}, "random")
+        records = {name: groups.get(label, []) for name, label in ESTIMATES.items()}
+        errors = {name: _errors(records[name], name) for name in ESTIMATES}
+        errors["random-last"] = _errors(records["random"], "random", -1)
+        errors["random-beside-warm"] = _errors(records["warm"], "random")
         return {"time": times, "error": errors}
 
     def tables(self, groups: Groups) -> tuple[Table, ...]:
@@ -125,9 +127,8 @@ def _ratios(groups: Groups, kind: str, i: int) -> list[float]:
     return [record["cost"]["times"]["ratio"][kind][i] for record in _all(groups)]
 
 
-def _errors(groups: Groups, name: str, i: int = 0) -> dict[int, float]:
+def _errors(records: list[dict[str, Any]], name: str, i: int = 0) -> dict[int, float]:
     """By seed; without networks that have no such estimate, as those not piecewise linear have no bound."""
-    records = groups.get(ESTIMATES[name], [])
     found = {r["config"]["seed"]: r["cost"]["estimation"][name] for r in records}
     return {s: e[i] if isinstance(e, list) else e for s, e in found.items() if e is not None}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,10 @@ from tqdm import tqdm
 from ..environment import environment
 from ..results import short, write_record
 from ..sweep.experiment import Experiment
-from .claims import Quantities, judge
+from .claims import judge
 from .numbers import count
 from .plan import FigurePlan
 from .section import Groups, Section
-from .statistics import Values
 from .stored import Stored, read_folder
 from .subject import Bench, Network, networks
 from .table1 import how_chosen, read_table1, stamped
@@ -104,7 +103,9 @@ def figure(plan: FigurePlan, table: Experiment, results: Path) -> Section:
         if (records := [found.stored.results[n.config.id] for n in measured if n.label == label])
     }
     part = plan.measurement
-    quantities = _of_everyone(part.quantities(groups), table.labels) if groups else {}
+    quantities = part.quantities(groups) if groups else {}
+    if part.is_by_method:  # those without numbers are not left out
+        quantities = {q: {label: of.get(label, {}) for label in table.labels} for q, of in quantities.items()}
     return Section(
         name=plan.name,
         title=plan.title,
@@ -117,14 +118,6 @@ def figure(plan: FigurePlan, table: Experiment, results: Path) -> Section:
         figure=plan.figure,
         results=tuple(record for records in groups.values() for record in records),
     )
-
-
-def _of_everyone(quantities: Quantities, methods: Sequence[str]) -> Quantities:
-    """With the methods that have no numbers yet, where they are what was measured."""
-    nothing: dict[str, Values] = {name: {} for name in methods}
-    return {
-        q: {**nothing, **found} if set(found) <= set(methods) else found for q, found in quantities.items()
-    }
 
 
 def _missing(found: Subjects, measured: int) -> tuple[str, ...]:

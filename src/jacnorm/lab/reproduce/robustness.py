@@ -38,6 +38,7 @@ class Robustness:
 
     methods = None
     needs_rivals = False
+    is_by_method = True
     units = UNITS
 
     def kinds(self, network: Network) -> dict[str, dict[str, Any]]:

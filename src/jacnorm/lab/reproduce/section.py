@@ -13,7 +13,7 @@ Groups = dict[str, list[dict[str, Any]]]  # method -> records of its networks
 Points = dict[str, tuple[float, float | None]]  # method -> mean and standard deviation
 
 
-CLAIMS = "Claims (p of a comparison is corrected for their number, its interval is not)"
+CLAIMS = "Claims (p-values are corrected for the number of comparisons, intervals beside them are not)"
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,10 @@ class Measurement(Protocol):
     def needs_rivals(self) -> bool:
         """Whether a network is measured beside those of the other methods."""
 
+    @property
+    def is_by_method(self) -> bool:
+        """Whether its quantities are known of methods, and not of something else."""
+
     def kinds(self, network: Network) -> dict[str, dict[str, Any]]:
         """Each thing to measure on a network, with all that its numbers depend on."""
 
