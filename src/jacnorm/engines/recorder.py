@@ -104,7 +104,8 @@ class Recorder(TorchFunctionMode):
             return self._call_on_others(func, args, kwargs)
         except NoRule as no:
             self._give_up(str(no))
-            self._note_layer(layer_called(func, args, kwargs))
+            if torch.is_grad_enabled() and (layer := layer_called(func, args, kwargs)):
+                self.layers.append(layer)
             return self._follow(func(*args, **kwargs))
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -137,11 +138,9 @@ class Recorder(TorchFunctionMode):
             raise NoRule(f"{name} writes into out=")
         if under_saved_tensor_hooks():
             raise NoRule(f"{name} is called under saved-tensor hooks (checkpointing, offloading)")
-        if self._gate is not None and self.reason is None and self._descends(self._unfollowed(args, kwargs)):
+        others = (t for t in tensors((args, kwargs)) if self.slots.of(t) is None)
+        if self._gate is not None and self.reason is None and self._descends(*others):
             raise NoRule(HIDDEN)
-
-    def _unfollowed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
-        return [t for t in tensors((args, kwargs)) if self.slots.of(t) is None]
 
     # One method a kind of rule. -------------------------------------------------------------------
 
@@ -153,7 +152,7 @@ class Recorder(TorchFunctionMode):
         forward, backward, *result = rule.apply(*args, **kwargs)
         y = result[0] if result else run()
         if rule.weighted:
-            self._note_layer(weighted_layer(name, forward, backward, *args, **kwargs))
+            self.layers.append(weighted_layer(name, forward, backward, *args, **kwargs))
         target = args[0] if in_place else y
         self._step(name, sources, target, forward, backward, rule.data == 1, learns)
         return y
@@ -178,9 +177,8 @@ class Recorder(TorchFunctionMode):
             raise NoRule(f"{name} multiplies things that both depend on the input")
         position = followed[0]
         forward, backward = rule.apply(position, *args, **kwargs)
-        sources = (self.slots.of(args[position]),)
-        y = run()
-        self._step(name, sources, y, forward, backward)
+        source, y = self.slots.of(args[position]), run()
+        self._step(name, (source,), y, forward, backward)
         return y
 
     def _splitting(self, rule: Rule, name: str, run: Any, args: Any, kwargs: Any, in_place: bool) -> Any:
@@ -241,10 +239,6 @@ class Recorder(TorchFunctionMode):
                 tensor.copy_(before)
         if self._rng is not None:
             torch.random.set_rng_state(self._rng)
-
-    def _note_layer(self, layer: WeightedLayer | None) -> None:
-        if layer is not None and torch.is_grad_enabled():
-            self.layers.append(layer)
 
     def _give_up(self, reason: str) -> None:
         if self._gate is None:

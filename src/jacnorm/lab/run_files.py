@@ -168,15 +168,9 @@ def tidy(folder: Path) -> None:
 
     (Not `failures.json`, which sweeps write without it, and nothing that is not ours.)
     """
-    for name in (
-        "config.json",
-        "checkpoint.safetensors",
-        "weights.safetensors",
-        "metrics.jsonl",
-        "result.json",
-    ):
-        for file in folder.glob(f".{name}.*"):
-            file.unlink()
+    ours = ("config.json", "result.json", "metrics.jsonl", "checkpoint.safetensors", "weights.safetensors")
+    for file in (file for name in ours for file in folder.glob(f".{name}.*")):
+        file.unlink()
 
 
 def finished_epochs(folder: Path) -> int:
