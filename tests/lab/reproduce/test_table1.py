@@ -73,7 +73,7 @@ def complete(experiment, results):
 
 
 def test_the_table(experiment, complete):
-    accuracy, settings = table1(experiment, complete).tables
+    accuracy, settings, _ = table1(experiment, complete).tables
     assert accuracy.header == ("method", "n", "ours", "paper", "difference", "in s.e.", "σ")
     # In standard errors: 0.14/√(0.5²/3 + 0.26²/5) = 0.4499, 0.02/√(0.1²/3 + 0.05²/5) = 0.3230,
     # −0.01/√(0.2²/3 + 0.14²/5) = −0.0761.
@@ -91,6 +91,24 @@ def test_the_table(experiment, complete):
         ("spectral", "0.01", "32", "0.01", "0.2000", "3 of 3"),
         ("spectral-warm", "0.01", "32", "*0.1", "0.2000", "3 of 3"),
     )
+
+
+def test_three_epochs_that_might_count(experiment, results):
+    screen(experiment, results, loss)
+    none = [run for run in experiment.runs if run.label == "none"]
+    for run, accuracy in zip(none, ([90, 95, 91], [95, 92, 93], [90, 95, 92]), strict=True):
+        result = publish(results / experiment.name, run, accuracy[-1])
+        content = json.loads(result.read_text())
+        history = {"validation_accuracy": [a / 100 for a in accuracy], "validation_loss": [0.2, 0.3, 0.4]}
+        result.write_text(json.dumps({**content, "history": history}))
+    epochs = table1(experiment, results).tables[2]
+    # Last 91, 93, 92; at the lowest loss 90, 95, 90; at best 95 in epochs 2, 1, 2.
+    row = ("none", "3", "92.00 ± 1.00", "91.67 ± 2.89 (1)", "95.00 ± 0.00 (2)", "94.36 ± 0.26")
+    assert epochs.rows == (row,)
+    held_out = experiment.with_protocol("held-out")  # whose epochs are looked at on other images
+    screen(held_out, results, loss)
+    full(held_out, results, ACCURACY, is_chosen)
+    assert len(table1(held_out, results).tables) == 2
 
 
 def test_claims_and_order(experiment, complete):
@@ -179,7 +197,7 @@ def test_a_sweep_under_way_shows_what_is_there(experiment, results):
         "Still missing: 7 of 10 screening runs, so choices are provisional; 2 of 3 seeds of none; 3 of 3 "
         "seeds of l2; all runs of spectral; all runs of spectral-warm."
     )
-    accuracy, settings = section.tables
+    accuracy, settings, epochs = section.tables
     assert accuracy.rows == (
         ("none", "1 of 3", "94.00", "94.36 ± 0.26", "−0.36", "–", "2.00"),
         ("l2", "0 of 3", "–", "95.58 ± 0.05", "–", "–", "–"),
@@ -187,6 +205,7 @@ def test_a_sweep_under_way_shows_what_is_there(experiment, results):
         ("spectral-warm", "0 of 3", "–", "–", "–", "–", "–"),
     )
     assert accuracy.best == 0
+    assert epochs.rows == (("none", "1", "94.00", "94.00 (1)", "94.00 (1)", "94.36 ± 0.26"),)
     assert settings.rows[1][-1] == "2 of 3"
     assert {v.outcome for v in section.verdicts} == {"not tested"}
     assert section.under_way == "3 of 10 screening runs"

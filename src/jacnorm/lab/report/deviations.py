@@ -57,7 +57,7 @@ ALWAYS: tuple[Deviation, ...] = (
     ),
     (
         "Initial weights, and which epoch counts, are not said",
-        "PyTorch's defaults; loss and accuracy of the last epoch",
+        "PyTorch's defaults; loss and accuracy of the last epoch, other epochs in a table beside it",
         "It is what a script does that says nothing of them.",
     ),
 )

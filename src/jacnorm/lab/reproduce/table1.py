@@ -10,6 +10,7 @@ from ..sweep.experiment import Experiment
 from ..sweep.store import RESULT_PARTS
 from .choice import Choice, choose
 from .claims import POINTS, Verdict, judge
+from .epochs import epoch_table, is_watched
 from .missing import diverged, missing, under_way
 from .numbers import NOTHING, count, mean_sd, signed
 from .ordering import order_verdict
@@ -78,7 +79,9 @@ def stamped(experiment: Experiment, tables: Iterable[Table]) -> tuple[Table, ...
 def _tables(experiment: Experiment, choices: Sequence[Choice]) -> tuple[Table, ...]:
     if not choices:
         return ()
-    found = (_accuracy_table(experiment, choices), settings_table(experiment, choices))
+    found = [_accuracy_table(experiment, choices), settings_table(experiment, choices)]
+    if is_watched(experiment) and any(choice.runs for choice in choices):
+        found.append(epoch_table(experiment, choices))
     return stamped(experiment, found)
 
 

@@ -1,0 +1,59 @@
+"""Which epoch counts? The paper does not say, so accuracy is told at three, beside the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import median
+
+from ..sweep.experiment import Experiment
+from .choice import Choice
+from .numbers import NOTHING, mean_sd
+from .section import Table
+from .statistics import PAPER_RUNS, Summary, summary
+from .stored import Result
+
+
+def last(result: Result) -> int:
+    return len(result["history"]["validation_accuracy"]) - 1
+
+
+def lowest_loss(result: Result) -> int:
+    losses = result["history"]["validation_loss"]
+    return losses.index(min(losses))
+
+
+def highest_accuracy(result: Result) -> int:
+    accuracies = result["history"]["validation_accuracy"]
+    return accuracies.index(max(accuracies))
+
+
+def is_watched(experiment: Experiment) -> bool:
+    """After each epoch the network was run on the very images that the paper's numbers are of."""
+    return bool(experiment.paper) and all(run.protocol == "paper" for run in experiment.runs)
+
+
+def epoch_table(experiment: Experiment, choices: Sequence[Choice]) -> Table:
+    trained = [choice for choice in choices if choice.runs]
+    return Table(
+        caption="Test accuracy in percent by the epoch that counts, mean ± standard deviation over n seeds, "
+        "with the median epoch in brackets. The claims are about the last epoch. The others are chosen by "
+        "the test split itself, which flatters them; they are here because the paper does not say which it "
+        "takes.",
+        header=("method", "n", "last epoch", "at the lowest test loss", "the most accurate", "paper"),
+        rows=tuple(_row(choice, experiment.paper.get(choice.label)) for choice in trained),
+    )
+
+
+def _row(choice: Choice, paper: Sequence[float] | None) -> tuple[str, ...]:
+    results = list(choice.runs.values())
+    theirs = NOTHING if paper is None else mean_sd(Summary(PAPER_RUNS, *paper))
+    early = [_accuracy(results, of) + _when(results, of) for of in (lowest_loss, highest_accuracy)]
+    return (choice.label, str(len(results)), _accuracy(results, last), *early, theirs)
+
+
+def _accuracy(results: Sequence[Result], epoch: Callable[[Result], int]) -> str:
+    return mean_sd(summary([100 * r["history"]["validation_accuracy"][epoch(r)] for r in results]))
+
+
+def _when(results: Sequence[Result], epoch: Callable[[Result], int]) -> str:
+    return f" ({median(1 + epoch(result) for result in results):.0f})"
