@@ -63,7 +63,7 @@ def reader(text):
 
 def test_it_is_whole(text, reader):
     assert text.startswith("<!doctype html>")
-    assert reader.tags["table"] == 2 + 2 + 1 + 2 + 1  # table 1, figures 3, 4, 5, deviations
+    assert reader.tags["table"] == 3 + 2 + 1 + 2 + 1  # table 1, figures 3, 4, 5, deviations
     assert reader.tags["svg"] == 1 + 5 + 1 + 2
     for heading in ("Table 1, KMNIST", "Figure 3, KMNIST", "Figure 4, KMNIST", "Figure 5, LeNet on KMNIST"):
         assert f">{heading}</h2>" in text
@@ -104,6 +104,19 @@ def test_how_to_rerun_names_the_folder_of_these_results(results, text):
     assert commands(items, Path("results")) == ("jacnorm reproduce all --data digits", "jacnorm report")
     quick = Path("runs/quick/results")
     assert commands(items, quick) == ("jacnorm reproduce all --quick", f"jacnorm report --results {quick}")
+
+
+def test_a_figure_of_an_own_table_trains_what_it_needs(tmp_path):
+    for name in ("mine", "other"):
+        (tmp_path / f"{name}.toml").write_text(OWN)
+    figure = 'figure = 4\ntitle = "Distances"\nnetworks = "mine"\n[measure]\nimages = 20\n'
+    (tmp_path / "distances-mine.toml").write_text(figure)
+    items = all_items(tmp_path)
+    assert [item.name for item in items] == ["distances-mine", "mine", "other"]
+    assert commands(items, Path("results"))[:-1] == (
+        f"jacnorm sweep {tmp_path / 'other.toml'}",
+        f"jacnorm reproduce {tmp_path / 'distances-mine.toml'}",
+    )
 
 
 def test_how_much_screening_saves_is_counted(text):

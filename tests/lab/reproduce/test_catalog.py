@@ -103,7 +103,9 @@ def test_data_that_no_file_is_for():
         (["table1", "--experiments", "nowhere"], "run this in a checkout"),
         (["table1", "--quick", "--data", "kmnist"], "--quick is on digits"),
         (["table1", "--workers", "0"], "--workers 0"),
-        (["table2"], "invalid choice: 'table2'"),
+        (["table2"], "'table2' is no item: did you mean 'table1'?"),
+        (["mine.toml"], "mine.toml: there is no such file"),
+        (["mine.toml", "--data", "kmnist"], "mine.toml says what to run: leave out --quick and --data"),
     ],
 )
 def test_mistakes_are_told_in_one_line(options, message, capsys):

@@ -144,6 +144,16 @@ def test_sweep_reproduce_and_report(home, reproduce, capsys):
     assert main(["reproduce", "table1", "--data", "digits", *nothing_there]) == 2
     assert "the weights of 8 of 8 networks are not in nothing" in capsys.readouterr().err
 
+    # A figure of an own table: its runs are those of table 1, so only the figure is made.
+    (home / "mine.toml").write_text(FILES["table1-digits"].replace("Table 1, digits", "Mine"))
+    figure = FILES["figure4-digits"].replace("Figure 4, digits", "Distances").replace("table1-digits", "mine")
+    (home / "distances.toml").write_text(figure)
+    before = list(InThisProcess.trained)
+    assert main(["reproduce", "distances.toml"]) == 0
+    assert "Distances\n=========" in capsys.readouterr().out
+    assert len(list((home / "results" / "distances").glob("*.json"))) == 8
+    assert InThisProcess.trained == before
+
     assert main(["report", "--markdown", "docs/reproduction.md"]) == 0
     assert "report.html: 4 tables and figures from results" in capsys.readouterr().out
     page = (home / "report.html").read_text()

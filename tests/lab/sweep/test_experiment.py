@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from jacnorm.lab.config import ConfigError
+from jacnorm.lab.config import ConfigError, read_toml
 from jacnorm.lab.sweep.experiment import read_experiment
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
@@ -129,7 +129,7 @@ def test_bad_files(tmp_path, text, message):
         read(tmp_path, text)
 
 
-OURS = [file for file in EXPERIMENTS.glob("*.toml") if not file.stem.startswith("figure")]
+OURS = [file for file in EXPERIMENTS.glob("*.toml") if "figure" not in read_toml(file)]
 
 
 @pytest.mark.parametrize("file", sorted(OURS), ids=lambda file: file.stem)

@@ -68,6 +68,25 @@ def test_what_a_killed_process_left_half_written_is_tidied_up(store):
     assert all(file.exists() for file in [*theirs, store.result_file(CONFIG)])
 
 
+def test_a_run_of_another_experiment_is_not_trained_again(tmp_path):
+    mine, own = Store(tmp_path / "mine", tmp_path / "runs"), RunConfig(net="my_nets:small")
+    publish(tmp_path / "earlier", CONFIG, 80.0).write_text("{")
+    theirs = publish(tmp_path / "other", CONFIG, 90.0)
+    publish(tmp_path / "other", own, 90.0)  # whose code may be another by now
+    for config in (CONFIG, own):
+        mine.adopt(config)
+    assert mine.result_file(CONFIG).read_bytes() == theirs.read_bytes()
+    assert not mine.is_done(own)
+
+
+def test_what_is_there_is_not_taken_over(tmp_path):
+    mine = Store(tmp_path / "mine", tmp_path / "runs")
+    publish(mine.results, CONFIG, 80.0)
+    publish(tmp_path / "another", CONFIG, 90.0)
+    mine.adopt(CONFIG)
+    assert mine.result(CONFIG)["test"]["accuracy"] == 0.8
+
+
 def test_a_run_that_diverged_has_the_worst_loss(store):
     diverge(store.results, CONFIG)
     assert store.is_done(CONFIG)

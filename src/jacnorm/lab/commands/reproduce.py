@@ -10,7 +10,7 @@ from typing import Any
 
 from ..config import choices
 from ..errors import UsageError
-from ..reproduce.catalog import ITEMS, QUICK, QUICK_FOLDER, Item, find_items
+from ..reproduce.catalog import ITEMS, QUICK, QUICK_FOLDER, Item, find_items, read_item
 from ..reproduce.figures import measure
 from ..reproduce.networks import keep_networks
 from ..reproduce.subject import Bench
@@ -20,7 +20,7 @@ from ..sweep.check import check_readable
 from ..sweep.local import LocalEngine
 from ..sweep.run import forget_failures, known_runs
 from ..sweep.store import Store
-from ..wording import count
+from ..wording import count, did_you_mean
 from .common import add_command, choose_device
 from .sweep import check_failed, train_all, warn_of_nets
 
@@ -32,7 +32,9 @@ def add(commands: Any) -> None:
         "Reproduce the paper's table and figures: run what is missing, print ours beside the paper's.",
         "jacnorm reproduce all --quick\n  jacnorm reproduce table1 --data kmnist --reuse-only",
     )
-    parser.add_argument("item", choices=[*ITEMS, "all"], metavar="ITEM", help="one of %(choices)s")
+    parser.add_argument(
+        "item", metavar="ITEM", help=f"{', '.join(ITEMS)}, all, or FILE.toml: a table or figure of your own"
+    )
     parser.add_argument("--data", help="kmnist, fashion-mnist or cifar10 (default: each in turn)")
     parser.add_argument(
         "--quick",
@@ -67,11 +69,9 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace) -> None:
     if args.workers < 1:
         raise UsageError(f"--workers {args.workers}: it must be 1 or more")
-    if args.quick and args.data not in (None, QUICK):
-        raise UsageError(f"--quick is on {QUICK}: leave out --data {args.data}")
     home = QUICK_FOLDER if args.quick else Path()
     args.results, args.runs = args.results or home / "results", args.runs or home / "runs"
-    items = find_items(args.experiments, args.item, QUICK if args.quick else args.data)
+    items = _items(args)
     if args.protocol:
         items = [item.with_protocol(args.protocol) for item in items]
     for item in {item.table.name: item for item in items}.values():
@@ -93,6 +93,18 @@ def run(args: argparse.Namespace) -> None:
             print(f"{args.networks}: {count(kept, 'network')} of {table.name}")
     print(f"As a page, with figures: jacnorm report --results {args.results}")
     check_failed(len(failed))
+
+
+def _items(args: argparse.Namespace) -> list[Item]:
+    if args.item.endswith(".toml"):
+        if args.quick or args.data:
+            raise UsageError(f"{args.item} says what to run: leave out --quick and --data")
+        return [read_item(Path(args.item))]
+    if args.item not in (names := (*ITEMS, "all")):
+        raise UsageError(f"{args.item!r} is no item: {did_you_mean(args.item, names)}")
+    if args.quick and args.data not in (None, QUICK):
+        raise UsageError(f"--quick is on {QUICK}: leave out --data {args.data}")
+    return find_items(args.experiments, args.item, QUICK if args.quick else args.data)
 
 
 def _store(item: Item, args: argparse.Namespace) -> Store:

@@ -12,11 +12,14 @@ def commands(present: Sequence[Item], results: Path) -> tuple[str, ...]:
     where = "" if results == Path("results") else f" --results {results}"
     shipped = [item for item in present if item.is_papers or item.is_quick]
     own = [item for item in present if item not in shipped]
-    tables = dict.fromkeys(item.table_file for item in own)
+    figures = [item for item in own if item.figure is not None]
+    drawn = {item.table_file for item in figures}  # reproduce trains these
+    tables = [item.file for item in own if item.figure is None and item.file not in drawn]
     files = "" if shipped else "".join(f" {item.file}" for item in own)
     return (
         *dict.fromkeys(_reproduce(item, results, where) for item in shipped),
         *(f"jacnorm sweep {file}{where}" for file in tables),
+        *(f"jacnorm reproduce {item.file}{where}" for item in figures),
         f"jacnorm report{files}{where}",
     )
 

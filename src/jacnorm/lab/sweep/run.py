@@ -61,6 +61,8 @@ def _is_over(stage: tuple[RunConfig, ...], store: Store) -> bool:
 
 
 def _stage(title: str, runs: tuple[RunConfig, ...], engine: Engine) -> Status:
+    for config in runs:
+        engine.store.adopt(config)
     with LiveView(engine.store, runs, title) as view:
         engine.run_all(runs, view.watch)
         view.watch([])

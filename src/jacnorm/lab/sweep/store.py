@@ -17,6 +17,7 @@ from typing import IO, Any
 
 from ..checkpoint import write_atomically, write_json
 from ..config import RunConfig
+from ..fingerprint import is_own
 from ..results import VERSION, CutShortError, NewerVersionError, read_result, short, validation_loss
 from ..run_files import finished_epochs, locked, marked_with, tidy
 
@@ -87,6 +88,19 @@ class Store:
         head = json.dumps(rest, indent=1, ensure_ascii=False)[:-2]
         text = f'{head},\n "history": {{\n' + ",\n".join(lines) + "\n }\n}\n"
         write_atomically(self.result_file(config), text.encode())
+
+    def adopt(self, config: RunConfig) -> None:
+        """Take over what another experiment beside this one has of the same run, if any does.
+
+        Not of the user's own net: its code may have changed since.
+        """
+        if self.is_done(config) or is_own(config.net):
+            return
+        for folder in sorted(self.results.parent.glob("*/")):
+            other = Store(folder, self.runs)
+            if other.is_done(config):
+                write_atomically(self.result_file(config), other.result_file(config).read_bytes())
+                return
 
     def validation_loss(self, config: RunConfig) -> float:
         return validation_loss(self.result(config))
