@@ -65,7 +65,7 @@ def test_arguments_that_never_repeat_do_not_fill_the_memory():
 
     for times in range(1, 200):
         assert_close(jn.linearize(scaled, x, times).dense()[0], times * model.weight)
-    assert len(jn.verify._verdicts[scaled]) < 20
+    assert len(jn.verdicts._histories[scaled]) < 20
 
 
 def test_ways_that_never_repeat_do_not_fill_the_memory():
@@ -81,8 +81,43 @@ def test_ways_that_never_repeat_do_not_fill_the_memory():
     model = Some()
     for model.taken in range(1, 256, 2):
         assert_close(jn.linearize(model, x).dense(), dense(model, x))
-    (verdict,) = jn.verify._verdicts[model].values()
-    assert len(verdict.plans) < 100
+    (history,) = jn.verdicts._histories[model].values()
+    assert len(history.plans) < 100
+
+
+def lengths_seen(model, lengths):
+    """How many of these batches were checked."""
+    return sum(jn.linearize(model, torch.randn(2, n)).verified for n in lengths)
+
+
+def test_texts_of_many_lengths_are_checked_once_each_and_then_seldom():
+    """Beyond that: a few for the model as a whole, and one when a length has come eight times."""
+
+    def model(z):
+        return torch.relu(z - 0.1) * 2
+
+    lengths = [n for _ in range(7) for n in range(10, 210)]
+    assert 200 <= lengths_seen(model, lengths) <= 200 + (len(lengths)).bit_length()
+    assert 200 <= lengths_seen(model, range(10, 210)) <= 201
+
+
+def test_what_is_found_at_one_length_is_doubted_at_all():
+    """A branch that starts at zero: the check of one length that finds it ends trust in the others."""
+    gate, short, long = torch.zeros(()), torch.randn(4, 3), torch.randn(4, 5)
+
+    def model(z):
+        return torch.relu(z) + gate * (z - z.mean(0))
+
+    assert [jn.linearize(model, x).verified for x in (short, long, short, long, short, long)] == [
+        *(True, True, False, True, False, False)  # each at first, then at the fourth visit
+    ]
+    gate.fill_(1.0)
+    assert not jn.linearize(model, short).verified
+    for x in (short, long, short, long):  # the eighth, and all after it
+        with pytest.raises(jn.CoupledSamplesError):
+            jn.linearize(model, x)
+    gate.fill_(0.0)
+    assert [jn.linearize(model, x).verified for x in (short, long)] == [True, True]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])

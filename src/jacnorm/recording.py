@@ -27,7 +27,8 @@ from .precision import without_autocast
 from .request import BatchNorm, Engine, Request
 from .switches import unfused_attention
 from .tracing import CAN_TRACE, refuse, tracing, while_tracing
-from .verify import Verdict, check_independent, disagreement, doubts, known_plan, refusal, verdict
+from .verdicts import Verdict, known_plan, verdict
+from .verify import check_independent, disagreement, doubts, refusal
 
 
 def linearize(
@@ -164,7 +165,7 @@ def _record(request: Request, known: Verdict) -> Linearization | None:
     try:
         output = section.run(request.x, recorder, graph=False)
         tape = recorder.tape()
-        if tape.plan not in known.plans:  # another way through the model, with who knows what beside it
+        if tape.plan not in known.history.plans:  # another way, with who knows what beside it
             raise NoRule("not checked yet")
         return _made(tape, section, output, recorder, None, request)
     except NoRule:
@@ -196,6 +197,7 @@ def _record_and_verify(request: Request, known: Verdict, *, new_way: bool) -> Li
             _check_graph(graph, section, recorder, known)
     if engine != "autograd":
         known.learn(reason, () if tape is None else tape.plan)
+    known.settle()
     if reason is not None and engine == "layerwise":
         raise UnsupportedModelError(
             f"The layerwise engine cannot take this model: {reason}. Use engine='auto' or engine='autograd'."

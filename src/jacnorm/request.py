@@ -13,7 +13,7 @@ from .engines.batchnorm import Gate, Statistics
 from .engines.recorder import Recorder
 from .engines.section import Section
 from .engines.traced import TracedRecorder
-from .verify import Kind, kind
+from .verdicts import Kind, kind
 
 Engine = Literal["auto", "layerwise", "autograd"]
 BatchNorm = Literal["fixed", "flowing"]

@@ -1,11 +1,9 @@
-"""Trust, but verify: a model's products are checked against autograd's, at its first visit and later ones."""
+"""Trust, but verify: a model's products are checked against autograd's. `verdicts` says when."""
 
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -13,100 +11,11 @@ import torch
 from torch import Tensor
 
 from .engines.autograd import Graph
-from .engines.tape import Plan, Tape
+from .engines.tape import Tape
 from .errors import CoupledSamplesError, UnsupportedModelError
-from .modules import modules_of
 from .precision import at_least_single
-from .tracing import inside_torch_func, while_tracing
 
 COARSE = 0.1  # bfloat16 is off by a few percent in a deep network
-Kind = tuple[tuple[int, ...], torch.dtype, str, Any]
-
-
-@dataclass
-class Verdict:
-    independent: bool = False  # samples do not see each other
-    layerwise: bool = False  # every call has a rule, and the products are autograd's
-    reason: str | None = None  # why not, where that is known
-    plan: Plan = ()  # the calls that were checked last ...
-    plans: set[Plan] = field(default_factory=set)  # ... and others before
-    flipped: bool = False  # autograd's graph was asked for J v ...
-    refusal: str | None = None  # ... and this is why it cannot give that
-    visits: int = 0
-
-    def visit(self) -> bool:
-        """Whether to check everything now.
-
-        A check looks at one batch and at the weights of the day: a branch that starts at zero hides in it,
-        and a layer can be exchanged. So it is made anew at the second, fourth, eighth … visit.
-        """
-        if inside_torch_func():  # where nothing can be checked
-            return False
-        self.visits += 1
-        is_due = self.visits & (self.visits - 1) == 0
-        if is_due:
-            self.forget()
-        return is_due
-
-    def learn(self, reason: str | None, plan: Plan) -> None:
-        """What a check has shown of the layerwise engine."""
-        self.layerwise, self.reason, self.plan = reason is None, reason, plan
-        if len(self.plans) > MOST:
-            self.plans.clear()
-        self.plans.add(plan)
-
-    def forget(self) -> None:
-        self.independent = self.layerwise = self.flipped = False
-        self.reason = self.refusal = None
-        self.plans.clear()
-
-
-LARGE = 8  # a whole number from here on is no axis: the time of a diffusion model, say
-MOST = 64  # verdicts of a model, and ways through it: what never repeats must not fill the memory
-_verdicts: weakref.WeakKeyDictionary[Any, dict[Any, Verdict]] = weakref.WeakKeyDictionary()
-
-
-def kind(x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind:
-    """Batches of one kind differ in their values alone, and in their length."""
-    return tuple(int(n) for n in x.shape[1:]), x.dtype, x.device.type, _what((args, kwargs))
-
-
-def _what(value: Any) -> Any:
-    """Of an argument: switches and axes decide what a model computes, other things only its numbers."""
-    if isinstance(value, tuple | list):
-        return tuple(map(_what, value))
-    if isinstance(value, dict):
-        return tuple((name, _what(item)) for name, item in value.items())
-    is_switch = isinstance(value, bool | str | None) or (isinstance(value, int) and abs(value) < LARGE)
-    return value if is_switch else type(value)
-
-
-def verdict(model: Any, kind: Kind, *section: str | None) -> Verdict:
-    """What earlier runs of this section of the model have shown, in this mode, on batches of this kind."""
-    # A bound method is a new object each time it is looked up; its instance is not.
-    owner, what = getattr(model, "__self__", model), getattr(model, "__func__", None)
-    if isinstance(owner, Tensor):  # which compares elements, not objects
-        return Verdict()
-    autocast = torch.is_autocast_enabled(kind[2])
-    key = (what, _modes(model), autocast, kind, *section)
-    try:
-        known = _verdicts.setdefault(owner, {})
-        if len(known) > MOST:
-            known.clear()
-        return known.setdefault(key, Verdict())
-    except TypeError:  # cannot be hashed or weakly referenced: looked at each time
-        return Verdict()
-
-
-def _modes(model: Any) -> int:
-    """Which modules behind the model are in training mode."""
-    return hash(tuple(m.training for root in modules_of(model).values() for m in root.modules()))
-
-
-@while_tracing
-def known_plan(model: Any, kind: Kind) -> Plan | None:
-    known = verdict(model, kind, None, None)
-    return known.plan if known.layerwise and known.independent else None
 
 
 def check_independent(graph: Graph, output: Tensor, *, thoroughly: bool = True) -> bool:

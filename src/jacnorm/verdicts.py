@@ -1,0 +1,152 @@
+"""What checks of a model have shown so far, and when it is checked again."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .engines.tape import Plan
+from .modules import modules_of
+from .tracing import inside_torch_func, while_tracing
+
+Shape = tuple[int, ...]  # of a sample
+Kind = tuple[Shape, torch.dtype, str, Any]
+
+
+@dataclass
+class History:
+    """Of a model in one mode: what is known of it by the shape of its samples, texts of many lengths, say.
+
+    A check looks at one batch and at the weights of the day: a branch that starts at zero hides in it, and
+    a layer can be exchanged. So whichever shape comes by at the second, fourth, eighth … visit is checked
+    again. If that shows something new, what is known of the others is worth nothing either.
+    """
+
+    visits: int = 0
+    faith: object = field(default_factory=object)  # that verdicts share; a new one ends that of the old
+    verdicts: dict[Shape, Verdict] = field(default_factory=dict)
+    plans: dict[Plan, Plan] = field(default_factory=dict)  # calls whose products are autograd's
+
+    def visit(self) -> bool:
+        """Whether a check is due."""
+        self.visits += 1
+        return is_power(self.visits, 2)
+
+
+@dataclass
+class Verdict:
+    history: History
+    independent: bool = False  # samples do not see each other
+    layerwise: bool = False  # every call has a rule, and the products are autograd's
+    reason: str | None = None  # why not, where that is known
+    plan: Plan = ()  # the calls that were checked last, and found right
+    flipped: bool = False  # autograd's graph was asked for J v ...
+    refusal: str | None = None  # ... and this is why it cannot give that
+    visits: int = 0
+    faith: object = None
+    before: tuple[object, ...] | None = None  # while a check goes on: what the last one found
+
+    def visit(self) -> bool:
+        """Whether to check everything now."""
+        if inside_torch_func():  # where nothing can be checked
+            return False
+        self.visits += 1
+        # Shapes that take turns might come by when it is another's turn; so each has its own, too.
+        is_due = self.history.visit() | is_power(self.visits, 8) | (self.faith is not self.history.faith)
+        if is_due:
+            self._begin()
+        return is_due
+
+    def learn(self, reason: str | None, plan: Plan) -> None:
+        """What a check has shown of the layerwise engine."""
+        self.layerwise, self.reason, plans = reason is None, reason, self.history.plans
+        if len(plans) > MOST:
+            plans.clear()
+        if self.layerwise:
+            self.plan = plans.setdefault(plan, plan)  # one object for all shapes: they can be long
+
+    def settle(self) -> None:
+        """The check is over, and has raised nothing."""
+        if self.before == self._found():
+            self.history.faith = self.faith
+        self.faith, self.before = self.history.faith, None
+
+    def _begin(self) -> None:
+        self.before = None
+        if self.faith is self.history.faith:  # else it is only brought up to date
+            self.before, self.history.faith = self._found(), object()
+            self.history.plans.clear()
+        self.independent = self.layerwise = self.flipped = False
+        self.reason = self.refusal = None
+
+    def _found(self) -> tuple[object, ...]:
+        return self.layerwise, self.refusal
+
+
+LARGE = 8  # a whole number from here on is no axis: the time of a diffusion model, say
+MOST = 64  # modes of a model, and ways through it: what never repeats must not fill the memory
+MOST_SHAPES = 1024  # as many lengths as texts may have
+_histories: weakref.WeakKeyDictionary[Any, dict[Any, History]] = weakref.WeakKeyDictionary()
+
+
+def is_power(n: int, base: int) -> bool:
+    """
+    >>> [n for n in range(1, 100) if is_power(n, 8)]
+    [1, 8, 64]
+    """
+    while n % base == 0:
+        n //= base
+    return n == 1
+
+
+def kind(x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind:
+    """Batches of one kind differ in their values alone, and in their length."""
+    return tuple(int(n) for n in x.shape[1:]), x.dtype, x.device.type, _what((args, kwargs))
+
+
+def _what(value: Any) -> Any:
+    """Of an argument: switches and axes decide what a model computes, other things only its numbers."""
+    if isinstance(value, tuple | list):
+        return tuple(map(_what, value))
+    if isinstance(value, dict):
+        return tuple((name, _what(item)) for name, item in value.items())
+    is_switch = isinstance(value, bool | str | None) or (isinstance(value, int) and abs(value) < LARGE)
+    return value if is_switch else type(value)
+
+
+def verdict(model: Any, kind: Kind, *section: str | None) -> Verdict:
+    """What earlier runs of this section of the model have shown, in this mode, on batches of this kind."""
+    shape, *rest = kind
+    history = _history(model, (torch.is_autocast_enabled(kind[2]), *rest, *section))
+    if len(history.verdicts) > MOST_SHAPES:
+        history.verdicts.clear()
+    return history.verdicts.setdefault(shape, Verdict(history))
+
+
+def _history(model: Any, how: tuple[Any, ...]) -> History:
+    # A bound method is a new object each time it is looked up; its instance is not.
+    owner, what = getattr(model, "__self__", model), getattr(model, "__func__", None)
+    if isinstance(owner, Tensor):  # which compares elements, not objects
+        return History()
+    try:
+        known = _histories.setdefault(owner, {})
+        if len(known) > MOST:
+            known.clear()
+        return known.setdefault((what, _modes(model), *how), History())
+    except TypeError:  # cannot be hashed or weakly referenced: looked at each time
+        return History()
+
+
+def _modes(model: Any) -> int:
+    """Which modules behind the model are in training mode."""
+    return hash(tuple(m.training for root in modules_of(model).values() for m in root.modules()))
+
+
+@while_tracing
+def known_plan(model: Any, kind: Kind) -> Plan | None:
+    known = verdict(model, kind, None, None)
+    return known.plan if known.layerwise and known.independent else None
