@@ -116,7 +116,7 @@ def test_resuming_ends_with_the_very_same_weights(method, net, digits, tmp_path,
         train(config, few, tmp_path / "parts")
     import jacnorm.verify
 
-    jacnorm.verify._verdicts.clear()  # as in a new process
+    jacnorm.verdicts._histories.clear()  # as in a new process
     parts = train(config, few, tmp_path / "parts", resume=True)
     assert_same(weights(tmp_path / "whole", digits), weights(tmp_path / "parts", digits))
     assert parts["test"] == whole["test"]
