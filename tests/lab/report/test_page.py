@@ -135,7 +135,7 @@ def test_only_what_the_paper_says_is_counted_as_its_claims(results, tmp_path, mo
     content = collect(items, tmp_path / "results")
     assert digits.title in [part.section.title for part in content.parts]
     assert sum(found.number for found in content.outcomes) == 4 + 15 + 4 + 5
-    assert content.own_questions == 2 + 1 + 1
+    assert content.own_questions == 4 + 1 + 1
 
 
 def test_a_quick_look_counts_no_claims(tmp_path):

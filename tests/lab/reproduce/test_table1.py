@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from made_results import diverge, full, publish, screen
 
+from jacnorm.lab.claim import read_claims
 from jacnorm.lab.cli import main
 from jacnorm.lab.report.content import collect
 from jacnorm.lab.reproduce.catalog import Item
@@ -105,6 +106,11 @@ def test_three_epochs_that_might_count(experiment, results):
     # Last 91, 93, 92; at the lowest loss 90, 95, 90; at best 95 in epochs 2, 1, 2.
     row = ("none", "3", "92.00 ± 1.00", "91.67 ± 2.89 (1)", "95.00 ± 0.00 (2)", "94.36 ± 0.26")
     assert epochs.rows == (row,)
+    claim = {"text": "x", "quantity": "best_accuracy", "more": "l2", "less": "none"}
+    full(experiment, results, {"l2": [95.5, 95.4, 95.6]}, is_chosen)
+    found, _ = table1(replace(experiment, claims=read_claims("", [claim])), results).verdicts
+    # 0.5, 0.4, 0.6 above 95: s.e. 0.1/√3, t = 8.66; ± 4.3027 s.e.; p = 1 − t/√(2 + t²)
+    assert found.evidence == "l2 − none = +0.50 [+0.25, +0.75] points of accuracy, p = 0.013, n = 3"
     held_out = experiment.with_protocol("held-out")  # whose epochs are looked at on other images
     screen(held_out, results, loss)
     full(held_out, results, ACCURACY, is_chosen)

@@ -114,7 +114,10 @@ def test_a_method_whose_runs_all_failed_is_left_out(tmp_path):
             f"{GRID}\n[[claims]]\ntext = 'x'\nmore = 'spectral'\nless = 'none'",
             r"about 'spectral', which the grid has not; it has none, spectral-warm \(.*warm_start = true",
         ),
-        (f"{GRID}\n[[claims]]\ntext = 'x'\nquantity = 'acuracy'\nwithin = 1", "there is accuracy alone"),
+        (
+            f"{GRID}\n[[claims]]\ntext = 'x'\nquantity = 'acuracy'\nwithin = 1",
+            "there are accuracy and best_accuracy",
+        ),
         ("claims = 5\n[base]\nseed = 1", r"\[\[claims\]\], in double brackets"),
         ("base = 5", r"base = 5: a section is needed, \[base\]"),
         ("screening = 5\n[base]\nseed = 1", r"a section is needed, \[screening\]"),

@@ -9,7 +9,7 @@ from ..sweep.experiment import Experiment
 from .choice import Choice
 from .numbers import NOTHING, mean_sd
 from .section import Table
-from .statistics import PAPER_RUNS, Summary, summary
+from .statistics import PAPER_RUNS, Summary, Values, summary
 from .stored import Result
 
 
@@ -25,6 +25,11 @@ def lowest_loss(result: Result) -> int:
 def highest_accuracy(result: Result) -> int:
     accuracies = result["history"]["validation_accuracy"]
     return accuracies.index(max(accuracies))
+
+
+def best_accuracies(choice: Choice) -> Values:
+    """On the validation split, which is the test split under the protocol “paper”."""
+    return {seed: _percent(result, highest_accuracy) for seed, result in choice.runs.items()}
 
 
 def is_watched(experiment: Experiment) -> bool:
@@ -52,7 +57,11 @@ def _row(choice: Choice, paper: Sequence[float] | None) -> tuple[str, ...]:
 
 
 def _accuracy(results: Sequence[Result], epoch: Callable[[Result], int]) -> str:
-    return mean_sd(summary([100 * r["history"]["validation_accuracy"][epoch(r)] for r in results]))
+    return mean_sd(summary([_percent(result, epoch) for result in results]))
+
+
+def _percent(result: Result, epoch: Callable[[Result], int]) -> float:
+    return 100 * float(result["history"]["validation_accuracy"][epoch(result)])
 
 
 def _when(results: Sequence[Result], epoch: Callable[[Result], int]) -> str:

@@ -10,7 +10,7 @@ from ..sweep.experiment import Experiment
 from ..sweep.store import RESULT_PARTS
 from .choice import Choice, choose
 from .claims import POINTS, Verdict, judge
-from .epochs import epoch_table, is_watched
+from .epochs import best_accuracies, epoch_table, is_watched
 from .missing import diverged, missing, under_way
 from .numbers import NOTHING, count, mean_sd, signed
 from .ordering import order_verdict
@@ -41,7 +41,7 @@ def table1(experiment: Experiment, results: Path) -> Section:
         title=experiment.title,
         notes=(*how_chosen(experiment), *diverged(experiment, stored), *missing(experiment, stored, choices)),
         tables=_tables(experiment, choices),
-        verdicts=_verdicts(experiment, accuracy) if choices else (),
+        verdicts=_verdicts(experiment, choices) if choices else (),
         warnings=stored.warnings,
         under_way=under_way(experiment, stored),
         accuracy=_points(experiment, accuracy),
@@ -128,9 +128,12 @@ def _compared(ours: Summary | None, paper: Sequence[float] | None) -> tuple[str,
     return shown, signed(ours.mean - mean), NOTHING if errors is None else signed(errors, 1)
 
 
-def _verdicts(experiment: Experiment, accuracy: dict[str, Values]) -> tuple[Verdict, ...]:
-    everyone = {label: accuracy.get(label, {}) for label in experiment.labels}
-    verdicts = judge(experiment.claims, {"accuracy": everyone}, {"accuracy": POINTS})
+def _verdicts(experiment: Experiment, choices: Sequence[Choice]) -> tuple[Verdict, ...]:
+    nothing: dict[str, Values] = {label: {} for label in experiment.labels}
+    accuracy = nothing | {choice.label: accuracies(choice) for choice in choices}
+    best = nothing | {choice.label: best_accuracies(choice) for choice in choices}
+    quantities = {"accuracy": accuracy, "best_accuracy": best}
+    verdicts = judge(experiment.claims, quantities, dict.fromkeys(quantities, POINTS))
     if not experiment.paper:
         return verdicts
     expected = sorted(experiment.paper, key=lambda label: experiment.paper[label][0])

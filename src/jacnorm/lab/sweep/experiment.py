@@ -34,7 +34,7 @@ from ..claim import Claim, read_claims
 from ..config import METHODS, ConfigError, RunConfig, make_config, read_toml
 from ..wording import did_you_mean
 
-QUANTITY = "accuracy"
+QUANTITIES = ("accuracy", "best_accuracy")  # of the last epoch on the test split; of the best on validation
 SECTIONS = {"title", "base", "grid", "screening", "paper", "claims"}
 
 
@@ -145,10 +145,10 @@ def _runs(path: Path, base: Mapping[str, Any], grid: Mapping[str, list[Any]]) ->
 def _check_claims(path: Path, experiment: Experiment) -> None:
     """Now, not after days of training."""
     for claim in experiment.claims:
-        if claim.quantity != QUANTITY:
+        if claim.quantity not in QUANTITIES:
             raise ConfigError(
-                f"{path}: quantity = {claim.quantity!r}: of trained networks there is {QUANTITY} alone; "
-                "figures have others"
+                f"{path}: quantity = {claim.quantity!r}: of trained networks there are "
+                f"{' and '.join(QUANTITIES)}; figures have others"
             )
         if absent := [name for name in claim.named if name not in experiment.labels]:
             raise ConfigError(
