@@ -41,9 +41,9 @@ def epoch_table(experiment: Experiment, choices: Sequence[Choice]) -> Table:
     trained = [choice for choice in choices if choice.runs]
     return Table(
         caption="Test accuracy in percent by the epoch that counts, mean ± standard deviation over n seeds, "
-        "with the median epoch in brackets. The claims are about the last epoch. The others are chosen by "
-        "the test split itself, which flatters them; they are here because the paper does not say which it "
-        "takes.",
+        "with the median epoch in brackets. Claims are about the last epoch unless they say otherwise. The "
+        "others are chosen by the test split itself, which flatters them; they are here because the paper "
+        "does not say which it takes.",
         header=("method", "n", "last epoch", "at the lowest test loss", "the most accurate", "paper"),
         rows=tuple(_row(choice, experiment.paper.get(choice.label)) for choice in trained),
     )
