@@ -109,8 +109,9 @@ def test_sweep_reproduce_and_report(home, reproduce, capsys):
     assert len(InThisProcess.trained) == len(set(InThisProcess.trained)) == 7 + 8  # screening, then two seeds
     for title in ("Table 1, digits", "Figure 3, digits", "Figure 4, digits", "Figure 5, digits"):
         assert f"{title}\n{'=' * len(title)}\n" in first
-    assert first.count("Two-stage screening: 7 settings, 1 seed, 1 epoch; then the best of each method") == 4
-    assert first.count("Protocol “paper”: settings are chosen by the loss on the test split") == 4
+    assert first.count("Two-stage screening: 7 settings, 1 seed, 1 epoch; then the best of each method") == 1
+    assert first.count("Protocol “paper”: settings are chosen by the loss on the test split") == 1
+    assert first.count("About the networks that were chosen in “Table 1, digits” (protocol “paper”") == 3
     assert "missing" not in first.lower()
     assert "warning" not in first
     files = {file.relative_to(home): file.read_bytes() for file in (home / "results").rglob("*.json")}

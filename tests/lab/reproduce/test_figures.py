@@ -98,8 +98,10 @@ def test_figure_3(table, tmp_path):
     assert paper.rows[0] == ("none", "2", "−15.00 ± 0.00", *["−29.50 ± 0.71"] * 3)
     assert paper.rows[2] == ("spectral", "2", "−15.00 ± 0.00", *["−24.50 ± 0.71"] * 3)
     assert stronger.rows[0] == ("none", "2", *["41.00 ± 1.41"] * 3, "30.00 ± 0.00")
-    assert "first 100 test images" in section.notes[2]
-    assert "Two-stage screening: 4 settings, 1 seed, 1 epoch; then" in section.notes[0]
+    assert "first 100 test images" in section.notes[1]
+    assert section.notes[0] == (
+        "About the networks that were chosen in “Table” (protocol “paper”, two-stage screening)."
+    )
     assert paper.caption.endswith("(Protocol “paper”, two-stage screening.)")
     assert section.warnings == ()
     assert list(section.groups) == ["none", "spectral-bound", "spectral", "spectral-warm"]

@@ -11,6 +11,7 @@ from typing import Any
 
 from ... import __version__
 from ..reproduce.catalog import Item
+from ..reproduce.claims import Verdict
 from ..reproduce.remarks import read_remarks
 from ..reproduce.section import Section
 from ..reproduce.tell import tell
@@ -18,7 +19,7 @@ from ..results import has_diverged
 from .deviations import Deviation, deviations
 from .drawings import Drawing, drawings
 from .rerun import commands
-from .summary import Outcome, outcomes, own_questions, title
+from .summary import Outcome, outcomes, title
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,15 @@ class Part:
     item: Item
     section: Section
     drawings: tuple[Drawing, ...]
+
+    @property
+    def papers_claims(self) -> tuple[Verdict, ...]:
+        return tuple(v for v in self.section.verdicts if self.item.is_papers and not v.ours)
+
+    @property
+    def own_claims(self) -> tuple[Verdict, ...]:
+        """Questions of ours about the paper's tables, and everything that another experiment claims."""
+        return tuple(v for v in self.section.verdicts if v.ours or not self.item.is_papers)
 
 
 @dataclass(frozen=True)
@@ -43,7 +53,6 @@ class Content:
     runs: int
     time: str  # of training
     outcomes: tuple[Outcome, ...]  # of the paper's claims
-    own_questions: int  # that are put to the same tests
     rerun: tuple[str, ...]
     warnings: tuple[str, ...]
     remarks: tuple[str, ...]  # on all of it
@@ -53,6 +62,10 @@ class Content:
     @property
     def claims(self) -> bool:
         return any(part.section.verdicts for part in self.parts)
+
+    @property
+    def papers_claims(self) -> bool:
+        return any(part.papers_claims for part in self.parts)
 
 
 def collect(items: Sequence[Item], results: Path) -> Content:
@@ -72,7 +85,6 @@ def collect(items: Sequence[Item], results: Path) -> Content:
         runs=sum(not has_diverged(result) for result in trained.values()),
         time=_duration(sum(map(_training_seconds, trained.values()))),
         outcomes=outcomes(theirs),
-        own_questions=own_questions(theirs),
         rerun=commands([item for item, _ in present], results),
         warnings=tuple(dict.fromkeys(w for _, section in told for w in section.warnings)),
         remarks=read_remarks(results),

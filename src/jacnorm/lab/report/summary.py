@@ -45,7 +45,3 @@ def title(told: Sequence[tuple[Item, Section]]) -> str:
 def outcomes(sections: Sequence[Section]) -> tuple[Outcome, ...]:
     found = Counter(v.outcome for section in sections for v in section.verdicts if not v.ours)
     return tuple(Outcome(found[name], name) for name in PLURAL if found[name])
-
-
-def own_questions(sections: Sequence[Section]) -> int:
-    return sum(verdict.ours for section in sections for verdict in section.verdicts)

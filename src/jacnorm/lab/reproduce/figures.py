@@ -21,7 +21,7 @@ from .plan import FigurePlan
 from .section import Groups, Section
 from .stored import Stored, read_folder
 from .subject import Bench, Network, networks
-from .table1 import how_chosen, read_table1, stamped
+from .table1 import in_short, read_table1, stamped
 
 LOG_SECONDS = 300  # a quick figure has one line, one that takes hours shows that it goes on
 RECORD_PARTS = ("id", "config", "settings")
@@ -109,7 +109,7 @@ def figure(plan: FigurePlan, table: Experiment, results: Path) -> Section:
     return Section(
         name=plan.name,
         title=plan.title,
-        notes=(*how_chosen(table), *part.notes(), *_missing(found, len(measured))),
+        notes=(_whose(table), *part.notes(), *_missing(found, len(measured))),
         tables=stamped(table, part.tables(groups)) if groups else (),
         verdicts=judge(plan.claims, quantities, part.units) if groups else (),
         warnings=(*found.stored.warnings, *_outdated(found)),
@@ -118,6 +118,10 @@ def figure(plan: FigurePlan, table: Experiment, results: Path) -> Section:
         figure=plan.figure,
         results=tuple(record for records in groups.values() for record in records),
     )
+
+
+def _whose(table: Experiment) -> str:
+    return f"About the networks that were chosen in “{table.title}” ({in_short(table)})."
 
 
 def _missing(found: Subjects, measured: int) -> tuple[str, ...]:

@@ -68,12 +68,17 @@ def how_chosen(experiment: Experiment) -> tuple[str, ...]:
     return (stages, *protocols)
 
 
-def stamped(experiment: Experiment, tables: Iterable[Table]) -> tuple[Table, ...]:
-    """A table may be copied from where the notes stand, so its caption says how it came about."""
+def in_short(experiment: Experiment) -> str:
     protocol = " and ".join(sorted({run.protocol for run in experiment.runs}))
     stages = "the whole grid" if experiment.screening_epochs is None else "two-stage screening"
-    words = f"(Protocol “{protocol}”, {stages}.)"
-    return tuple(replace(table, caption=f"{table.caption} {words}") for table in tables)
+    return f"protocol “{protocol}”, {stages}"
+
+
+def stamped(experiment: Experiment, tables: Iterable[Table]) -> tuple[Table, ...]:
+    """A table may be copied from where the notes stand, so its caption says how it came about."""
+    words = in_short(experiment)
+    stamp = f"({words[0].upper()}{words[1:]}.)"
+    return tuple(replace(table, caption=f"{table.caption} {stamp}") for table in tables)
 
 
 def _tables(experiment: Experiment, choices: Sequence[Choice]) -> tuple[Table, ...]:
