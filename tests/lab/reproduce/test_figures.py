@@ -255,6 +255,35 @@ def test_each_network_is_measured_once_even_after_an_interruption(table, tmp_pat
     assert {name for _, name in counted.done[32:]} == {"pgd", "tpgd"}
 
 
+def test_what_another_figure_has_measured_is_taken_over(table, tmp_path, counted):
+    bench = Bench("digits", tmp_path / "runs", None, torch.device("cpu"))
+    first = plan(3, ROBUSTNESS)
+    measure(first, table, tmp_path, bench)
+    assert len(counted.done) == 8 * 4
+    cut = next((tmp_path / first.name).glob("*-none-s0-*.json"))
+    cut.write_text(cut.read_text()[:100])
+    second = replace(first, name="attacks-digits")
+    measure(second, table, tmp_path, bench)
+    assert {network for network, _ in counted.done[32:]} == {cut.stem}
+    assert figure(second, table, tmp_path).tables[0].rows[0][:2] == ("none", "2")
+    other = replace(second, name="other-digits", measurement=replace(ROBUSTNESS, images=200))
+    measure(other, table, tmp_path, bench)
+    assert len(counted.done) == 8 * 4 + 4 + 8 * 4  # other settings: all are measured
+
+
+def test_what_was_measured_of_an_own_net_is_not_taken_over(table, tmp_path, counted):
+    """Its code may have changed since."""
+    file = tmp_path / "mine.toml"
+    file.write_text(EXPERIMENT.replace("epochs = 3", 'epochs = 3\nnet = "my.nets:small"'))
+    mine = read_experiment(file)
+    screen(mine, tmp_path, lambda config: 0.5)
+    full(mine, tmp_path, ACCURACY, lambda config: True)
+    bench = Bench("digits", tmp_path / "runs", None, torch.device("cpu"))
+    for name in ("first-mine", "second-mine"):
+        measure(replace(plan(3, ROBUSTNESS), name=name), mine, tmp_path, bench)
+    assert len(counted.done) == 2 * 8 * 4
+
+
 def test_records_of_a_newer_version_are_left_alone(table, tmp_path, counted):
     the_plan = plan(3, Robustness(images=100))
     folder = tmp_path / the_plan.name

@@ -12,8 +12,10 @@ from typing import Any
 
 from tqdm import tqdm
 
+from ..checkpoint import write_atomically
 from ..environment import environment
-from ..results import short, write_record
+from ..fingerprint import is_own
+from ..results import ResultError, read_result, short, write_record
 from ..sweep.experiment import Experiment
 from .claims import judge
 from .numbers import count
@@ -37,8 +39,10 @@ class Subjects:
 
     def lacking(self, network: Network) -> list[str]:
         """The kinds that are not measured yet, or were with other settings."""
-        done = self.stored.results.get(network.config.id, {}).get("settings", {})
-        kinds = self.plan.measurement.kinds(network)
+        return self.lacking_in(self.stored.results.get(network.config.id, {}), network)
+
+    def lacking_in(self, record: dict[str, Any], network: Network) -> list[str]:
+        done, kinds = record.get("settings", {}), self.plan.measurement.kinds(network)
         return [kind for kind, settings in kinds.items() if done.get(kind) != short(settings)]
 
 
@@ -54,6 +58,8 @@ def measure(plan: FigurePlan, table: Experiment, results: Path, bench: Bench) ->
     found = subjects(plan, table, results)
     if found.stored.newer:
         return
+    _adopt(found, results)
+    found = subjects(plan, table, results)
     with_rivals = plan.measurement.needs_rivals
     here = [n for n in found.networks if bench.has(n, with_rivals=with_rivals)]
     away = sum(bool(found.lacking(n)) and n not in here for n in found.networks)
@@ -67,6 +73,26 @@ def measure(plan: FigurePlan, table: Experiment, results: Path, bench: Bench) ->
         name = network.config.id
         records[name] = _merged(records.get(name, {}), kind, network, plan, bench)
         write_record(results / plan.name / f"{name}.json", records[name])
+
+
+def _adopt(found: Subjects, results: Path) -> None:
+    """Take over what another figure beside this one has measured of a network with the same settings.
+
+    Not of the user's own nets: their code may have changed since.
+    """
+    for network in found.networks:
+        if found.lacking(network) and not is_own(network.config.net):
+            name = f"{network.config.id}.json"
+            others = (file for file in sorted(results.glob(f"*/{name}")) if _serves(file, network, found))
+            if other := next(others, None):
+                write_atomically(results / found.plan.name / name, other.read_bytes())
+
+
+def _serves(file: Path, network: Network, found: Subjects) -> bool:
+    try:
+        return not found.lacking_in(read_result(file, RECORD_PARTS), network)
+    except ResultError:  # the result of a training; a damaged record is named where it belongs
+        return False
 
 
 def _watched(title: str, wanted: list[tuple[Network, str]]) -> Iterator[tuple[Network, str]]:
