@@ -12,7 +12,7 @@ from made_results import publish
 
 from jacnorm.lab.cli import main
 from jacnorm.lab.report.content import collect
-from jacnorm.lab.report.page import to_html
+from jacnorm.lab.report.page import to_html, write_markdown
 from jacnorm.lab.report.rerun import commands
 from jacnorm.lab.reproduce.catalog import all_items, find_items
 from jacnorm.lab.sweep.experiment import read_experiment
@@ -291,6 +291,17 @@ def test_markdown_says_the_same(page):
     assert len(pictures) == 9
     for picture in pictures:
         assert "</svg>" in (page.parent / picture).read_text()
+
+
+def test_the_page_in_the_docs_tells_what_is_in_results(tmp_path, monkeypatch):
+    """After new results: jacnorm report --markdown docs/reproduction.md"""
+    monkeypatch.setattr("jacnorm.lab.report.content.drawings", lambda section: ())  # they take seconds
+    monkeypatch.chdir(EXPERIMENTS.parent)
+    content = collect(all_items(Path("experiments")), Path("results"))
+    write_markdown(content, tmp_path / "reproduction.md")
+    published = Path("docs/reproduction.md").read_text()
+    without_pictures = re.sub(r"!\[[^]]*\]\([^)]*\)\n\n", "", published)
+    assert without_pictures == (tmp_path / "reproduction.md").read_text()
 
 
 def test_remarks_that_lie_beside_results_go_where_they_go(results, tmp_path, capsys):
