@@ -17,6 +17,11 @@ text = "…"
 more = "analytic"
 less = "spectral"
 factor = [30, 300]
+
+[[claims]]                         # a quantity tends to rise from method to method ...
+text = "…"
+quantity = "pgd-worst"
+rises_with = "sampled"             # ... in the order that another puts them in
 """
 
 from __future__ import annotations
@@ -38,7 +43,12 @@ class Claim:
     methods: tuple[str, ...] = ()  # that `within` is about
     of: str = ""  # the one of them that all others are compared with
     factor: tuple[float, float] | None = None
+    rises_with: str = ""  # a quantity, too
     ours: bool = False  # not the paper's
+
+    @property
+    def quantities(self) -> tuple[str, ...]:
+        return tuple(filter(None, (self.quantity, self.rises_with)))
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -59,10 +69,11 @@ def _claim(where: object, claim: Mapping[str, Any]) -> Claim:
     test = set(claim) - {"text", "quantity", "ours"}
     is_comparison = {"more", "less"} <= test <= {"more", "less", "factor"}
     is_alike = {"within"} <= test <= {"within", "methods", "of"}
-    if "text" not in claim or not (is_comparison or is_alike):
+    is_rising = {"rises_with"} <= test <= {"rises_with", "methods"}
+    if "text" not in claim or not (is_comparison or is_alike or is_rising):
         raise ConfigError(
-            f"{where}: a claim has a text, and either more and less (perhaps with factor) or within (perhaps "
-            "with methods, and of)"
+            f"{where}: a claim has a text, and either more and less (perhaps with factor), within (perhaps "
+            "with methods, and of) or rises_with (perhaps with methods)"
         )
     for name, value in claim.items():
         is_right, what = _KINDS[name]
@@ -90,7 +101,7 @@ def _is_word(value: Any) -> bool:
 
 
 _KINDS: dict[str, tuple[Any, str]] = {
-    **dict.fromkeys(("text", "quantity", "more", "less", "of"), (_is_word, "a text")),
+    **dict.fromkeys(("text", "quantity", "more", "less", "of", "rises_with"), (_is_word, "a text")),
     "within": (lambda v: _is_number(v) and v > 0, "a number above 0"),
     "methods": (lambda v: _all(v, _is_word) and len(set(v)) == len(v) > 1, "a list of two names or more"),
     "factor": (lambda v: _all(v, _is_number) and len(v) == 2 and 0 < v[0] < v[1], "[least, most]"),

@@ -95,7 +95,7 @@ def test_nothing_sticks_out(looks, width):
 
 @pytest.mark.parametrize("width", [PHONE, DESKTOP])
 def test_figures_are_there_and_legible(looks, width):
-    assert len(looks[width]["svgs"]) == 9
+    assert len(looks[width]["svgs"]) == 11
     assert all(w > 300 and h > 100 for w, h in looks[width]["svgs"])
     assert min(looks[width]["letters"]) > 5.5  # pixels
 

@@ -64,7 +64,7 @@ def reader(text):
 def test_it_is_whole(text, reader):
     assert text.startswith("<!doctype html>")
     assert reader.tags["table"] == 3 + 2 + 1 + 2 + 1  # table 1, figures 3, 4, 5, deviations
-    assert reader.tags["svg"] == 1 + 5 + 1 + 2
+    assert reader.tags["svg"] == 1 + 5 + 3 + 2
     for heading in ("Table 1, KMNIST", "Figure 3, KMNIST", "Figure 4, KMNIST", "Figure 5, LeNet on KMNIST"):
         assert f">{heading}</h2>" in text
     for heading in ("Does what the paper says hold?", "What deviates", "Environment", "How to rerun"):
@@ -288,7 +288,7 @@ def test_markdown_says_the_same(page):
     assert "<" not in re.sub(r" < ", "", text)
     assert "\n\n\n" not in text
     pictures = re.findall(r"\]\((reproduction/[^)]+\.svg)\)", text)
-    assert len(pictures) == 9
+    assert len(pictures) == 11
     for picture in pictures:
         assert "</svg>" in (page.parent / picture).read_text()
 

@@ -35,6 +35,9 @@ def test_a_figure_under_another_protocol():
     held_out = item.with_protocol("held-out")
     assert (held_out.name, held_out.table.name) == ("figure3-kmnist-held-out", "table1-kmnist-held-out")
     assert item.with_protocol("paper") == item
+    (item,) = find_items(OURS, "figure4", "kmnist")
+    assert item.figure.beside.name == "figure3-kmnist"
+    assert item.with_protocol("held-out").figure.beside.name == "figure3-kmnist-held-out"
 
 
 @pytest.mark.parametrize(
@@ -48,11 +51,15 @@ def test_a_figure_under_another_protocol():
         ('figure = 3\nnetworks = "x"\n[measure]\nsteps = [0]', r"steps = \[0\]: needs something like \[0, 1"),
         ('figure = 5\nnetworks = "x"\n[measure]\nmethods = [1]', r"like \['spectral-bound', 'spectral'"),
         ('figure = 3\nnetworks = "x"\n[grid]\nseed = [1]', "there is no 'grid'"),
+        ('figure = 4\nnetworks = "x"\nbeside = 3', "beside = 3: needs a figure's name"),
+        ('figure = 4\nnetworks = "x"\nbeside = "y"', "y.toml: there is no such file"),
+        ('figure = 4\nnetworks = "x"\nbeside = "other"', "'other' is about other networks, z"),
     ],
 )
 def test_bad_files(tmp_path, text, message):
     file = tmp_path / "figure3-x.toml"
     file.write_text(text)
+    (tmp_path / "other.toml").write_text('figure = 3\nnetworks = "z"')
     with pytest.raises(ConfigError, match=message):
         read_figure(file)
 
@@ -68,6 +75,7 @@ def test_a_bad_claim_is_told_before_anything_is_trained(tmp_path):
     [
         ('quantity = "pdg"\nmore = "none"\nless = "l2"', "quantity = 'pdg': choose one of noise, pgd"),
         ('more = "none"\nless = "l2"', "quantity = 'accuracy': choose one of noise, pgd"),
+        ('quantity = "pgd"\nrises_with = "sampled"', "quantity = 'sampled': choose one of noise, pgd"),
         (
             'quantity = "pgd"\nmore = "nune"\nless = "none"',
             "pgd is not known of 'nune': did you mean 'none'?",

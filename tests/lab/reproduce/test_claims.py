@@ -6,8 +6,9 @@ import pytest
 
 from jacnorm.lab.claim import Claim, read_claims
 from jacnorm.lab.config import ConfigError
-from jacnorm.lab.reproduce.claims import FAILS, HOLDS, OPEN, POINTS, UNTESTED, judge
+from jacnorm.lab.reproduce.claims import judge
 from jacnorm.lab.reproduce.ordering import order_verdict
+from jacnorm.lab.reproduce.verdict import FAILS, HOLDS, OPEN, POINTS, UNTESTED
 
 
 def seeds(*values):
@@ -132,8 +133,8 @@ def test_times():
     [
         ({"text": "x", "mor": "a", "less": "b"}, "a claim has no 'mor'"),
         ({"more": "a", "less": "b"}, "has a text"),
-        ({"text": "x", "more": "a"}, "either more and less .* or within"),
-        ({"text": "x", "more": "a", "less": "b", "within": 1.0}, "either more and less .* or within"),
+        ({"text": "x", "more": "a"}, "either more and less .* or rises_with"),
+        ({"text": "x", "more": "a", "less": "b", "within": 1.0}, "either more and less .* or rises_with"),
         ({"text": "x", "more": "a", "less": "b", "factor": 5}, r"factor = 5: \[least, most\] is needed"),
         ({"text": "x", "more": "a", "less": "b", "factor": [5, 2]}, "least, most"),
         ({"text": "x", "within": "x"}, "within = 'x': a number above 0"),
@@ -180,6 +181,45 @@ def test_there_is_no_ratio_of_what_is_not_positive():
     found = verdict(Claim("t", more="a", less="b", factor=(5, 20)), a=seeds(1.0, -2.0), b=seeds(1.0, 1.0))
     assert found.outcome == OPEN
     assert "not always above 0" in found.evidence
+
+
+def rising(size, robust, **more):
+    claim = Claim("t", quantity="robust", rises_with="size", **more)
+    (found,) = judge([claim], {"size": size, "robust": robust}, {"robust": POINTS})
+    return found
+
+
+SIZES = {"a": seeds(9.0, 9.0, 9.0), "b": seeds(1.0, 3.0, 2.0), "c": seeds(5.0, 5.0, 5.0)}
+
+
+def test_a_quantity_that_rises_with_another():
+    """b < c < a by size, whatever the order of the methods."""
+    found = rising(SIZES, {"a": seeds(3, 5, 4), "b": seeds(1, 2, 1), "c": seeds(2, 3, 2)})
+    assert found.outcome == HOLDS
+    assert found.evidence == "b < c < a: Page's L = 42, p = 0.005, n = 3; by the means the same"
+
+
+def test_a_quantity_that_falls_with_another():
+    robust = {"a": seeds(1.0, 1.1, 1.2), "b": seeds(3.0, 3.1, 3.15), "c": seeds(2.0, 2.1, 2.25)}
+    found = rising(SIZES, robust)
+    assert found.outcome == FAILS
+    assert "a is below b (−1.98 [" in found.evidence
+    assert "points of accuracy" in found.evidence
+
+
+def test_a_quantity_that_rises_with_another_among_some_methods():
+    robust = {"a": seeds(3, 5, 4), "b": seeds(1, 2, 1), "c": seeds(2, 3, 2), "d": seeds(0, 0, 0)}
+    sizes = {**SIZES, "d": seeds(10.0, 10.0, 10.0)}
+    assert rising(sizes, robust).outcome != HOLDS
+    assert rising(sizes, robust, methods=("a", "b", "c")).outcome == HOLDS
+
+
+def test_a_rise_needs_both_quantities_of_all_methods():
+    robust = {"a": seeds(3, 5, 4), "b": seeds(1, 2, 1), "c": seeds(2, 3, 2)}
+    lacking = rising({**SIZES, "c": {}}, robust)
+    assert (lacking.outcome, lacking.evidence) == (UNTESTED, "no size of c")
+    lacking = rising(SIZES, {**robust, "b": {}})
+    assert (lacking.outcome, lacking.evidence) == (UNTESTED, "no results for b")
 
 
 ORDER = ("none", "l2", "spectral")

@@ -10,6 +10,7 @@ import pytest
 import torch
 from made_results import full, record, screen
 
+from jacnorm.lab.claim import Claim
 from jacnorm.lab.data import Split, load
 from jacnorm.lab.evaluate.boundary import boundary
 from jacnorm.lab.nets import MLP, Normalized
@@ -124,6 +125,34 @@ def test_figure_4(table, tmp_path):
     quantities = the_plan.measurement.quantities(figure(the_plan, table, tmp_path).groups)
     assert quantities["sampled"]["spectral"] == {0: 60.0, 1: 61.0}
     assert quantities["first_order"]["spectral"] == {}
+
+
+def test_a_claim_about_two_figures(table, tmp_path):
+    """Larger regions, more robust: the points of both figures are those of the same networks."""
+    three = plan(3, ROBUSTNESS)
+    four = plan(4, Distances(images=100, directions=5))
+    claim = Claim("t", quantity="pgd-worst", rises_with="sampled")
+    both = replace(four, claims=(claim,), beside=three)
+
+    def regions(network):
+        size = 1.0 + ("none", "spectral-bound", "spectral-warm", "spectral").index(network.label)
+        line = [size + 0.1 * network.config.seed] * 101
+        points = {"points": 80, "left_out": 19, "directions": 5}
+        return {"boundary": {"sampled": line, "attack": line, "first_order": line, **points}}
+
+    made(tmp_path, four, table, regions)
+    section = figure(both, table, tmp_path)  # and of figure 3 there is nothing yet
+    assert section.verdicts[0].outcome == "not tested"
+    assert section.relations[0].points == {}
+    made(tmp_path, three, table, robustness_of)
+    section = figure(both, table, tmp_path)
+    assert section.verdicts[0].evidence.startswith(
+        "none < spectral-bound < spectral-warm < spectral: Page's L"
+    )
+    (relation,) = section.relations
+    assert (relation.x, relation.y) == ("sampled", "pgd-worst")
+    assert relation.points["none"] == [(1.0, 40.0), (1.1, pytest.approx(42.0))]  # seeds 0 and 1
+    assert relation.points["spectral"] == [(4.0, 50.0), (4.1, pytest.approx(52.0))]
 
 
 def test_figure_5(table, tmp_path):

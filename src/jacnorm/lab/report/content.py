@@ -11,10 +11,10 @@ from typing import Any
 
 from ... import __version__
 from ..reproduce.catalog import Item
-from ..reproduce.claims import Verdict
 from ..reproduce.remarks import read_remarks
 from ..reproduce.section import Section
 from ..reproduce.tell import tell
+from ..reproduce.verdict import Verdict
 from ..results import has_diverged
 from .deviations import Deviation, deviations
 from .drawings import Drawing, drawings

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from ..figures.accuracy import accuracy
 from ..figures.boundary import boundary
 from ..figures.cost import errors, times
+from ..figures.relation import caption, relation
 from ..figures.robustness import TITLES, attacks, judge, noise
 from ..reproduce.cost import ESTIMATES
 from ..reproduce.section import Groups, Section
@@ -52,6 +53,10 @@ def _panels(section: Section) -> Iterator[tuple[str, str, Figure]]:
             "Distance to the boundary: quartiles, and 5 % and 95 % of the points",
             boundary(groups),
         )
+    for found in section.relations:
+        if found.points:
+            drawn = relation(found.points, found.x, found.y)
+            yield f"{name}-{found.y}-by-{found.x}", caption(found.x, found.y), drawn
     if groups and section.figure == 5:
         yield f"{name}-time", "Time of a step with each penalty", times(groups)
         of = {key: groups[label] for key, label in ESTIMATES.items() if label in groups}

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..reproduce.catalog import Item
-from ..reproduce.claims import FAILS, HOLDS, OPEN, UNTESTED
 from ..reproduce.section import Section
+from ..reproduce.verdict import FAILS, HOLDS, OPEN, UNTESTED
 
 PAPER = "Exact Spectral Norm Regularization"
 PLURAL = {HOLDS: "hold", FAILS: "do not hold", OPEN: OPEN, UNTESTED: UNTESTED}

@@ -10,6 +10,7 @@ from ..errors import UsageError
 from ..sweep.experiment import Experiment, read_experiment
 from ..wording import did_you_mean
 from .plan import FigurePlan, read_figure
+from .section import Groups
 
 ITEMS = ("table1", "figure3", "figure4", "figure5")
 QUICK = "digits"  # the data of a quick look: the whole chain, and no reproduction
@@ -56,8 +57,7 @@ class Item:
         table = self.table.with_protocol(protocol)
         if table == self.table or self.figure is None:
             return replace(self, table=table)
-        name, title = f"{self.figure.name}-{protocol}", f"{self.figure.title}, {protocol}"
-        return replace(self, table=table, figure=replace(self.figure, name=name, title=title))
+        return replace(self, table=table, figure=self.figure.with_protocol(protocol))
 
 
 def find_items(folder: Path, name: str, data: str | None = None) -> list[Item]:
@@ -87,13 +87,13 @@ def read_item(file: Path) -> Item:
 
 def _check_claims(file: Path, figure: FigurePlan, table: Experiment) -> None:
     """A misspelled method or quantity would never be tested, and nobody would notice."""
-    measured = figure.measurement.quantities({label: [] for label in table.labels})
+    nothing: Groups = {label: [] for label in table.labels}
+    measured = figure.quantities(nothing, nothing)
     for claim in figure.claims:
-        known = measured.get(claim.quantity)
-        if known is None:
-            raise ConfigError(
-                f"{file}: quantity = {claim.quantity!r}: {did_you_mean(claim.quantity, measured)}"
-            )
+        for quantity in claim.quantities:
+            if quantity not in measured:
+                raise ConfigError(f"{file}: quantity = {quantity!r}: {did_you_mean(quantity, measured)}")
+        known = measured[claim.quantity]
         for name in claim.named:
             if name not in known:
                 raise ConfigError(

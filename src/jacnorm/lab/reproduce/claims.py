@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 from ..claim import Claim
 from .numbers import interval, probability, signed
+from .ordering import ordered
 from .statistics import LEVEL, Difference, Values, common, holm, paired, summary
-
-HOLDS, FAILS, OPEN, UNTESTED = "holds", "does not hold", "cannot be told", "not tested"
-POINTS = "points of accuracy"
+from .verdict import FAILS, HOLDS, OPEN, UNTESTED, Verdict
 
 # quantity -> method -> seed -> value; a method without results has no values, and is not left out
 Quantities = Mapping[str, Mapping[str, Values]]
-
-
-@dataclass(frozen=True)
-class Verdict:
-    text: str
-    outcome: str
-    evidence: str
-    ours: bool = False
 
 
 def judge(claims: Sequence[Claim], quantities: Quantities, units: Mapping[str, str]) -> tuple[Verdict, ...]:
@@ -49,6 +39,8 @@ def _judged(
     asked = claim.named if claim.more or claim.methods else tuple(methods)
     if absent := [name for name in asked if not methods.get(name)]:
         return Verdict(claim.text, UNTESTED, f"no results for {', '.join(absent)}", claim.ours)
+    if claim.rises_with:
+        return _rising(claim, {name: methods[name] for name in asked}, quantities[claim.rises_with], unit)
     if claim.within is not None:
         return _alike(claim, {name: methods[name] for name in asked}, unit)
     if claim.factor is not None:
@@ -61,12 +53,22 @@ def _judged(
 
 
 def _is_comparison(claim: Claim) -> bool:
-    return claim.within is None and claim.factor is None
+    return bool(claim.more) and claim.factor is None
 
 
 def _difference(claim: Claim, quantities: Quantities) -> Difference | None:
     methods = quantities.get(claim.quantity, {})
     return paired(methods.get(claim.more, {}), methods.get(claim.less, {}))
+
+
+def _rising(claim: Claim, methods: Mapping[str, Values], by: Mapping[str, Values], unit: str) -> Verdict:
+    """The order that the means of one quantity put the methods in, tested on the other."""
+    if absent := [name for name in methods if not by.get(name)]:
+        missing = f"no {claim.rises_with} of {', '.join(absent)}"
+        return Verdict(claim.text, UNTESTED, missing, claim.ours)
+    order = sorted(methods, key=lambda name: summary(list(by[name].values())).mean)
+    outcome, evidence = ordered(methods, order, unit)
+    return Verdict(claim.text, outcome, f"{' < '.join(order)}: {evidence}", claim.ours)
 
 
 def _alike(claim: Claim, methods: Mapping[str, Values], unit: str) -> Verdict:

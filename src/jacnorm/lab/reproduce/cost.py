@@ -41,7 +41,6 @@ class Cost:
 
     units = UNITS
     needs_rivals = False
-    is_by_method = False
 
     def kinds(self, network: Network) -> dict[str, dict[str, Any]]:
         return {

@@ -26,7 +26,6 @@ class Distances:
 
     methods = None
     needs_rivals = True
-    is_by_method = True
     units = dict.fromkeys(KINDS, "in 2-norm")
 
     def kinds(self, network: Network) -> dict[str, dict[str, Any]]:

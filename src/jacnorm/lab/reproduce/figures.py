@@ -13,14 +13,16 @@ from typing import Any
 from tqdm import tqdm
 
 from ..checkpoint import write_atomically
+from ..claim import Claim
 from ..environment import environment
 from ..fingerprint import is_own
 from ..results import ResultError, read_result, short, write_record
 from ..sweep.experiment import Experiment
-from .claims import judge
+from .claims import Quantities, judge
 from .numbers import count
 from .plan import FigurePlan
-from .section import Groups, Section
+from .section import Groups, Relation, Section
+from .statistics import common
 from .stored import Stored, read_folder
 from .subject import Bench, Network, networks
 from .table1 import in_short, read_table1, stamped
@@ -122,28 +124,39 @@ def _merged(
 def figure(plan: FigurePlan, table: Experiment, results: Path) -> Section:
     """All that is told of it; nothing is measured."""
     found = subjects(plan, table, results)
-    measured = [n for n in found.networks if not found.lacking(n)]
-    groups: Groups = {
-        label: records
-        for label in table.labels
-        if (records := [found.stored.results[n.config.id] for n in measured if n.label == label])
-    }
-    part = plan.measurement
-    quantities = part.quantities(groups) if groups else {}
-    if part.is_by_method:  # those without numbers are not left out
-        quantities = {q: {label: of.get(label, {}) for label in table.labels} for q, of in quantities.items()}
+    records = _records(found, table)
+    groups = {label: of for label, of in records.items() if of}
+    measured = sum(map(len, groups.values()))
+    beside = _records(subjects(plan.beside, table, results), table) if plan.beside else {}
+    quantities = plan.quantities(records, beside)
     return Section(
         name=plan.name,
         title=plan.title,
-        notes=(_whose(table), *part.notes(), *_missing(found, len(measured))),
-        tables=stamped(table, part.tables(groups)) if groups else (),
-        verdicts=judge(plan.claims, quantities, part.units) if groups else (),
+        notes=(_whose(table), *plan.measurement.notes(), *_missing(found, measured)),
+        tables=stamped(table, plan.measurement.tables(groups)) if groups else (),
+        verdicts=judge(plan.claims, quantities, plan.units) if groups else (),
         warnings=(*found.stored.warnings, *_outdated(found)),
-        under_way=_under_way(found, len(measured)),
+        under_way=_under_way(found, measured),
         groups=groups or None,
         figure=plan.figure,
-        results=tuple(record for records in groups.values() for record in records),
+        relations=tuple(_relation(c, quantities) for c in plan.claims if c.rises_with),
+        results=tuple(record for of in groups.values() for record in of),
     )
+
+
+def _records(found: Subjects, table: Experiment) -> Groups:
+    """Of each method, those that are whole; none of some."""
+    whole = [n for n in found.networks if not found.lacking(n)]
+    return {
+        label: [found.stored.results[n.config.id] for n in whole if n.label == label]
+        for label in table.labels
+    }
+
+
+def _relation(claim: Claim, quantities: Quantities) -> Relation:
+    x, y = quantities[claim.rises_with], quantities[claim.quantity]
+    points = {label: [(x[label][s], y[label][s]) for s in common(x[label], y[label])] for label in y}
+    return Relation(claim.rises_with, claim.quantity, {label: of for label, of in points.items() if of})
 
 
 def _whose(table: Experiment) -> str:

@@ -1,26 +1,27 @@
-"""Whether the methods stand in the order that the paper found."""
+"""Whether the methods stand in an order that is expected: the paper's, or another quantity's."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
-from .claims import FAILS, HOLDS, OPEN, POINTS, UNTESTED, Verdict
 from .numbers import count, interval, probability
 from .statistics import LEVEL, Difference, Values, common, holm, paired, trend
+from .verdict import FAILS, HOLDS, OPEN, POINTS, UNTESTED, Verdict
 
 
 def order_verdict(methods: Mapping[str, Values], expected: Sequence[str]) -> Verdict:
-    """The lowest first: Page's test over seeds, and every pair of methods.
-
-    Page's test finds a tendency: not that each method is above the one before it.
-    """
+    """Of accuracies, the lowest first."""
     text = f"Accuracy tends to rise in the paper's order, {' < '.join(expected)}"
-    outcome, evidence = _ordered(methods, expected)
+    outcome, evidence = ordered(methods, expected, POINTS)
     return Verdict(text, outcome, evidence, ours=True)  # it has numbers in this order, and says no more
 
 
-def _ordered(methods: Mapping[str, Values], expected: Sequence[str]) -> tuple[str, str]:
+def ordered(methods: Mapping[str, Values], expected: Sequence[str], unit: str) -> tuple[str, str]:
+    """Outcome and evidence: Page's test over seeds, and every pair of methods.
+
+    Page's test finds a tendency: not that each method is above the one before it.
+    """
     if absent := [name for name in expected if not methods.get(name)]:
         return UNTESTED, f"no results for {', '.join(absent)}"
     seeds = common(*(methods[name] for name in expected))
@@ -30,7 +31,7 @@ def _ordered(methods: Mapping[str, Values], expected: Sequence[str]) -> tuple[st
         return OPEN, f"{count(len(seeds), 'seed')} in common: there is nothing to test"
     below = _below(columns)
     evidence = f"Page's L = {found.statistic:g}, {probability(found.p)}, n = {found.seeds}"
-    if wrong := [f"{pair} ({interval(d, POINTS)})" for pair, (d, p) in below.items() if p < 1 - LEVEL]:
+    if wrong := [f"{pair} ({interval(d, unit)})" for pair, (d, p) in below.items() if p < 1 - LEVEL]:
         return FAILS, f"{evidence}; but {'; '.join(wrong)}"
     if found.p >= 1 - LEVEL:
         return OPEN, evidence

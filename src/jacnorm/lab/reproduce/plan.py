@@ -3,6 +3,7 @@
 figure = 3
 title = "Figure 3, KMNIST"
 networks = "table1-kmnist"      # those chosen there
+beside = "figure3-kmnist"       # optional: claims may name what another figure measures of these networks
 
 [measure]                       # settings of that figure's measurement; what is left out has its default
 images = 1000
@@ -13,20 +14,22 @@ text = "…"
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from ..claim import Claim, read_claims
 from ..config import ConfigError, read_toml
 from ..wording import did_you_mean
+from .claims import Quantities
 from .cost import Cost
 from .distances import Distances
 from .robustness import Robustness
+from .section import Groups
 from .subject import Measurement
 
 MEASUREMENTS: dict[int, type[Any]] = {3: Robustness, 4: Distances, 5: Cost}
-KEYS = {"figure", "title", "networks", "measure", "claims"}
+KEYS = {"figure", "title", "networks", "beside", "measure", "claims"}
 
 
 @dataclass(frozen=True)
@@ -37,9 +40,38 @@ class FigurePlan:
     networks: str  # the table's experiment
     measurement: Measurement
     claims: tuple[Claim, ...]
+    beside: FigurePlan | None = None
+
+    def quantities(self, groups: Groups, beside: Groups) -> Quantities:
+        """What its claims can be about: of its own records, and of those of the figure beside it."""
+        others = {} if self.beside is None else self.beside.measurement.quantities(beside)
+        return {**others, **self.measurement.quantities(groups)}
+
+    @property
+    def units(self) -> dict[str, str]:
+        return {**(self.beside.units if self.beside else {}), **self.measurement.units}
+
+    def with_protocol(self, protocol: str) -> FigurePlan:
+        """The same of networks that were chosen under another protocol."""
+        beside = self.beside and self.beside.with_protocol(protocol)
+        name, title = f"{self.name}-{protocol}", f"{self.title}, {protocol}"
+        return replace(self, name=name, title=title, beside=beside)
 
 
 def read_figure(path: Path) -> FigurePlan:
+    plan, beside = _read(path)
+    if beside is None:
+        return plan
+    if not isinstance(beside, str):
+        raise ConfigError(f"{path}: beside = {beside!r}: needs a figure's name")
+    other, _ = _read(path.with_name(f"{beside}.toml"))
+    if other.networks != plan.networks:
+        raise ConfigError(f"{path}: beside = {beside!r} is about other networks, {other.networks}")
+    return replace(plan, beside=other)
+
+
+def _read(path: Path) -> tuple[FigurePlan, Any]:
+    """And what it calls the figure beside it."""
     content = read_toml(path)
     if unknown := set(content) - KEYS:
         raise ConfigError(f"{path}: there is no {unknown.pop()!r}; there are {', '.join(sorted(KEYS))}")
@@ -47,7 +79,7 @@ def read_figure(path: Path) -> FigurePlan:
     if figure not in MEASUREMENTS or not isinstance(networks, str):
         numbers = ", ".join(map(str, MEASUREMENTS))
         raise ConfigError(f"{path}: needs figure = one of {numbers}, and networks = an experiment's name")
-    return FigurePlan(
+    plan = FigurePlan(
         name=path.stem,
         title=content.get("title", path.stem),
         figure=figure,
@@ -55,6 +87,7 @@ def read_figure(path: Path) -> FigurePlan:
         measurement=_measurement(path, MEASUREMENTS[figure], content.get("measure", {})),
         claims=read_claims(path, content.get("claims", [])),
     )
+    return plan, content.get("beside")
 
 
 def _is_like(value: Any, default: Any) -> bool:

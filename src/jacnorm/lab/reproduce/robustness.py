@@ -10,11 +10,12 @@ from typing import Any
 from ..evaluate.adversarial import ATTACKS, EPSILON, QUERIES, STEPS, adversarial
 from ..evaluate.judge import judge
 from ..evaluate.noise import VARIANCES, white_noise
-from .claims import POINTS, Quantities
+from .claims import Quantities
 from .numbers import mean_sd
 from .section import Groups, Table
 from .statistics import summary
 from .subject import Bench, Network
+from .verdict import POINTS
 
 WORST = tuple(f"{name}-worst" for name in ATTACKS)
 UNITS = dict.fromkeys(("noise", *ATTACKS, *WORST, "judge"), POINTS)
@@ -38,7 +39,6 @@ class Robustness:
 
     methods = None
     needs_rivals = False
-    is_by_method = True
     units = UNITS
 
     def kinds(self, network: Network) -> dict[str, dict[str, Any]]:

@@ -7,7 +7,7 @@ from textwrap import fill
 from typing import Any
 
 from ..tables import markdown_table, table
-from .claims import Verdict
+from .verdict import Verdict
 
 Groups = dict[str, list[dict[str, Any]]]  # method -> records of its networks
 Points = dict[str, tuple[float, float | None]]  # method -> mean and standard deviation
@@ -37,6 +37,15 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Relation:
+    """Two quantities of the same networks."""
+
+    x: str
+    y: str
+    points: dict[str, list[tuple[float, float]]]  # method -> a point a network
+
+
+@dataclass(frozen=True)
 class Section:
     name: str  # the experiment's
     title: str
@@ -48,6 +57,7 @@ class Section:
     accuracy: tuple[Points, Points] | None = None  # ours and the paper's, to draw
     figure: int | None = None
     groups: Groups | None = None  # to draw that figure from
+    relations: tuple[Relation, ...] = ()  # to draw beside it
     results: tuple[dict[str, Any], ...] = ()  # all files that it was made of
     remarks: tuple[str, ...] = ()  # what people make of it, paragraph by paragraph
 

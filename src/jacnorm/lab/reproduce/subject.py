@@ -75,10 +75,6 @@ class Measurement(Protocol):
     def needs_rivals(self) -> bool:
         """Whether a network is measured beside those of the other methods."""
 
-    @property
-    def is_by_method(self) -> bool:
-        """Whether its quantities are known of methods, and not of something else."""
-
     def kinds(self, network: Network) -> dict[str, dict[str, Any]]:
         """Each thing to measure on a network, with all that its numbers depend on."""
 
@@ -91,6 +87,7 @@ class Measurement(Protocol):
     def units(self) -> Mapping[str, str]:
         """Of each quantity, as it stands after a difference."""
 
-    def quantities(self, groups: Groups) -> Quantities: ...
+    def quantities(self, groups: Groups) -> Quantities:
+        """A method without records is not left out, but has no values."""
 
     def tables(self, groups: Groups) -> tuple[Table, ...]: ...

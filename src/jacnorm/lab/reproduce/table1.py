@@ -9,7 +9,7 @@ from pathlib import Path
 from ..sweep.experiment import Experiment
 from ..sweep.store import RESULT_PARTS
 from .choice import Choice, choose
-from .claims import POINTS, Verdict, judge
+from .claims import judge
 from .epochs import best_accuracies, epoch_table, is_watched
 from .missing import diverged, missing, under_way
 from .numbers import NOTHING, count, mean_sd, signed
@@ -18,6 +18,7 @@ from .section import Points, Section, Table
 from .settings import settings_table
 from .statistics import PAPER_RUNS, Summary, Values, standard_errors, summary
 from .stored import Stored, read_folder
+from .verdict import POINTS, Verdict
 
 PROTOCOLS = {
     "paper": "Protocol “paper”: settings are chosen by the loss on the test split, and accuracy is reported "

@@ -145,9 +145,9 @@ def _runs(path: Path, base: Mapping[str, Any], grid: Mapping[str, list[Any]]) ->
 def _check_claims(path: Path, experiment: Experiment) -> None:
     """Now, not after days of training."""
     for claim in experiment.claims:
-        if claim.quantity not in QUANTITIES:
+        if unknown := [name for name in claim.quantities if name not in QUANTITIES]:
             raise ConfigError(
-                f"{path}: quantity = {claim.quantity!r}: of trained networks there are "
+                f"{path}: quantity = {unknown[0]!r}: of trained networks there are "
                 f"{' and '.join(QUANTITIES)}; figures have others"
             )
         if absent := [name for name in claim.named if name not in experiment.labels]:
