@@ -1,6 +1,7 @@
 import pytest
 
 from jacnorm.lab.config import METHODS, ConfigError, RunConfig, make_config, read_toml
+from jacnorm.lab.run import make_penalty
 
 
 def test_defaults_are_the_papers():
@@ -53,6 +54,29 @@ def test_ids_stay_what_they_were():
     paper = RunConfig(**lenet, method="frobenius", weight=0.1, seed=3)
     assert paper.id == "kmnist-lenet-frobenius-0.1-s3-4770b8dc5b"
     assert RunConfig().id != RunConfig(batch_norm="fixed").id
+
+
+def test_settings_that_make_another_method():
+    """Tables tell them apart."""
+    labels = {
+        ("spectral", "warm_start", False): "spectral",
+        ("spectral", "warm_start", True): "spectral-warm",
+    }
+    labels |= {
+        ("spectral-bound", "convolution", "operator"): "spectral-bound",
+        ("spectral-bound", "convolution", "kernel"): "spectral-bound-kernel",
+        ("frobenius", "convolution", "kernel"): "frobenius",
+    }
+    for (method, name, value), label in labels.items():
+        assert make_config({"method": method, name: value}).label == label
+    with pytest.raises(ConfigError, match='write method = "spectral-bound" and convolution = "kernel"'):
+        make_config({"method": "spectral-bound-kernel"})
+
+
+def test_the_norm_of_a_convolution_is_the_penaltys():
+    for convolution in ("operator", "kernel"):
+        penalty = make_penalty(RunConfig(method="spectral-bound", convolution=convolution))
+        assert penalty.convolution == convolution
 
 
 def test_toml(tmp_path):

@@ -22,6 +22,7 @@ _PENALTY_OPTIONS = {
     "iterations": {"spectral", "spectral-bound"},
     "projections": {"frobenius"},
     "warm_start": {"spectral"},
+    "convolution": {"spectral-bound"},
     "h": {"spectral"},
     "threshold": {"spectral"},
     "batch_norm": {"frobenius", "spectral", "analytic"},
@@ -34,7 +35,14 @@ _CHOICES = {
     "protocol": ("paper", "held-out"),
     "h": ("identity", "square", "hinge"),
     "batch_norm": ("fixed", "flowing"),
+    "convolution": ("operator", "kernel"),
 }
+# A setting that makes another method of one, and what tables call it then.
+_VARIANTS = {
+    "spectral": ("warm_start", True, "spectral-warm"),
+    "spectral-bound": ("convolution", "kernel", "spectral-bound-kernel"),
+}
+TOLD_BY_THE_LABEL = {"method", *(name for name, _, _ in _VARIANTS.values())}
 
 
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
@@ -67,6 +75,7 @@ class RunConfig:
     iterations: int = 1  # rounds of power iteration
     projections: int = 1
     warm_start: bool = True  # go on from each sample's last vector; the paper starts at random
+    convolution: str = "operator"  # whose norm bounds ‖J‖; Yoshida & Miyato take that of the reshaped kernel
     h: str = "identity"
     threshold: float = 1.0  # of h = "hinge"
     batch_norm: str = "flowing"
@@ -74,10 +83,12 @@ class RunConfig:
     fraction: float = 1.0  # only so large a part of each batch does
 
     def __post_init__(self) -> None:
-        if self.method == "spectral-warm":  # a label, see below
-            raise ConfigError(
-                'method = "spectral-warm": tables call it so; write method = "spectral" and warm_start = true'
-            )
+        for method, (name, value, label) in _VARIANTS.items():
+            if self.method == label:
+                raise ConfigError(
+                    f'method = "{label}": tables call it so; write method = "{method}" and '
+                    f"{name} = {json.dumps(value)}"
+                )
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
             if value not in choices:
@@ -102,7 +113,10 @@ class RunConfig:
     @property
     def label(self) -> str:
         """What tables call the method: spectral is the paper's, with random starts."""
-        return "spectral-warm" if self.method == "spectral" and self.warm_start else self.method
+        if self.method in _VARIANTS:
+            name, value, label = _VARIANTS[self.method]
+            return label if getattr(self, name) == value else self.method
+        return self.method
 
     @cached_property
     def id(self) -> str:

@@ -91,7 +91,11 @@ def make_penalty(config: RunConfig, rank: int = 0) -> Penalty | None:
         ),
         "frobenius": lambda: FrobeniusPenalty(config.weight, config.projections, **lazy),
         "spectral-bound": lambda: SpectralBoundPenalty(
-            config.weight, config.iterations, **common, seed=config.seed
+            config.weight,
+            config.iterations,
+            convolution=config.convolution,  # type: ignore[arg-type]
+            **common,
+            seed=config.seed,
         ),
         "analytic": lambda: AnalyticPenalty(config.weight, **lazy),
     }

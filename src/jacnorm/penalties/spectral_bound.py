@@ -33,7 +33,8 @@ class SpectralBoundPenalty(Penalty):
 
     convolution
         "operator" takes the norm of the convolution on the input size it has here, which bounds ‖J‖;
-        "kernel" that of the kernel reshaped to a matrix, which many codes use and which bounds nothing.
+        "kernel" that of the kernel reshaped to a matrix, as in the paper by Yoshida & Miyato, which bounds
+        nothing.
     """
 
     def __init__(

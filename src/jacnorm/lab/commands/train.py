@@ -38,6 +38,7 @@ HELP = {
     "seed": "of the weights, the order of the images and all else that is random",
     "iterations": "rounds of power iteration (spectral, spectral-bound)",
     "projections": "random projections (frobenius)",
+    "convolution": "norm of a convolution itself, or of its kernel as a matrix (spectral-bound)",
     "warm_start": "go on from each sample's last vector; the paper starts at random (spectral)",
     "h": "the shape of the penalty (spectral)",
     "threshold": "of h = hinge",

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..config import RunConfig, field_names
+from ..config import TOLD_BY_THE_LABEL, RunConfig, field_names
 from ..sweep.experiment import Experiment
 from .choice import Choice
 from .numbers import NOTHING, plain
 from .section import Table
 
 ALWAYS = ("learning_rate", "batch_size", "weight")
-TOLD_BY_THE_LABEL = {"method", "warm_start", "seed"}
 LOSSES = {"paper": "test loss", "held-out": "held-out loss"}  # what each protocol chooses by
 
 
@@ -33,7 +32,7 @@ def settings_table(experiment: Experiment, choices: Sequence[Choice]) -> Table:
 
 def _varied(runs: Sequence[RunConfig]) -> list[str]:
     """What else the grid varies."""
-    others = [name for name in field_names() if name not in (*ALWAYS, *TOLD_BY_THE_LABEL)]
+    others = [name for name in field_names() if name not in (*ALWAYS, *TOLD_BY_THE_LABEL, "seed")]
     return [name for name in others if len({getattr(run, name) for run in runs}) > 1]
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..config import RunConfig, field_names
+from ..config import TOLD_BY_THE_LABEL, RunConfig, field_names
 
 
 def names(runs: Iterable[RunConfig]) -> dict[str, str]:
     """By id: the label, λ if it has one, the seed, and any other setting that these runs differ in."""
     runs = list(runs)
-    told = {"method", "warm_start", "weight", "seed"}  # warm_start is in the label
+    told = {*TOLD_BY_THE_LABEL, "weight", "seed"}
     others = [
         name for name in field_names() if name not in told and len({getattr(r, name) for r in runs}) > 1
     ]
