@@ -1,6 +1,7 @@
 """What is claimed, as an experiment's file has it.
 
 [[claims]]                         # more is above less
+says = "“…” (section 4.1)"         # optional: the words that this claim, and those after it, are to test
 text = "Spectral is better than Spectral-Bound"
 more = "spectral"
 less = "spectral-bound"
@@ -45,6 +46,7 @@ class Claim:
     factor: tuple[float, float] | None = None
     rises_with: str = ""  # a quantity, too
     ours: bool = False  # not the paper's
+    says: str = ""  # the words of the paper that it tests
 
     @property
     def quantities(self) -> tuple[str, ...]:
@@ -59,14 +61,18 @@ class Claim:
 def read_claims(where: object, claims: Any) -> tuple[Claim, ...]:
     if not isinstance(claims, list) or not all(isinstance(claim, dict) for claim in claims):
         raise ConfigError(f"{where}: a claim begins with [[claims]], in double brackets")
-    return tuple(_claim(where, claim) for claim in claims)
+    found: list[Claim] = []
+    for claim in claims:
+        before = {"says": found[-1].says} if found and found[-1].says else {}
+        found.append(_claim(where, {**before, **claim}))
+    return tuple(found)
 
 
 def _claim(where: object, claim: Mapping[str, Any]) -> Claim:
     known = {field.name for field in fields(Claim)}
     if unknown := set(claim) - known:
         raise ConfigError(f"{where}: a claim has no {unknown.pop()!r}; it has {', '.join(sorted(known))}")
-    test = set(claim) - {"text", "quantity", "ours"}
+    test = set(claim) - {"text", "quantity", "ours", "says"}
     is_comparison = {"more", "less"} <= test <= {"more", "less", "factor"}
     is_alike = {"within"} <= test <= {"within", "methods", "of"}
     is_rising = {"rises_with"} <= test <= {"rises_with", "methods"}
@@ -101,7 +107,7 @@ def _is_word(value: Any) -> bool:
 
 
 _KINDS: dict[str, tuple[Any, str]] = {
-    **dict.fromkeys(("text", "quantity", "more", "less", "of", "rises_with"), (_is_word, "a text")),
+    **dict.fromkeys(("text", "quantity", "more", "less", "of", "rises_with", "says"), (_is_word, "a text")),
     "within": (lambda v: _is_number(v) and v > 0, "a number above 0"),
     "methods": (lambda v: _all(v, _is_word) and len(set(v)) == len(v) > 1, "a list of two names or more"),
     "factor": (lambda v: _all(v, _is_number) and len(v) == 2 and 0 < v[0] < v[1], "[least, most]"),

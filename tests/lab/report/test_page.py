@@ -127,8 +127,8 @@ def test_how_much_screening_saves_is_counted(text):
     assert "11 % of the work" in text
 
 
-def test_only_what_the_paper_says_is_counted_as_its_claims(results, tmp_path, monkeypatch):
-    """Not our own questions, nor what digits tell: four of table 1, 15, four and five of figures 3 to 5.
+def test_only_what_the_paper_says_stands_among_its_claims(results, tmp_path, monkeypatch):
+    """Not our own questions, nor what digits tell: four of table 1, 17, four and five of figures 3 to 5.
     All others stand with the numbers that they are about.
     """
     shutil.copytree(results, tmp_path / "results")
@@ -137,17 +137,24 @@ def test_only_what_the_paper_says_is_counted_as_its_claims(results, tmp_path, mo
     monkeypatch.setattr("jacnorm.lab.report.content.drawings", lambda section: ())  # they take seconds
     items = [*find_items(EXPERIMENTS, "all", "kmnist"), *find_items(EXPERIMENTS, "all", "digits")]
     content = collect(items, tmp_path / "results")
-    assert digits.title in [part.section.title for part in content.parts]
-    assert sum(found.number for found in content.outcomes) == 4 + 15 + 4 + 5
     of = {part.section.title: part for part in content.parts}
-    assert len(of["Table 1, KMNIST"].own_claims) == 4
+    assert digits.title in of
+    assert sum(len(sentence.verdicts) for sentence in content.sentences) == 4 + 17 + 4 + 5
+    assert len(of["Table 1, KMNIST"].own_claims) == 7
     assert len(of["Figure 3, KMNIST"].own_claims) == 1
-    assert of[digits.title].papers_claims == ()
     shown = to_html(content)
     theirs = shown[shown.index('id="claims"') : shown.index('id="table1-kmnist"')]
-    assert theirs.count("<li>") == 4 + 15 + 4 + 5
-    ours = shown.index(of["Table 1, KMNIST"].own_claims[0].text)
+    assert theirs.count("<li>") == 4 + 17 + 4 + 5
+    ours = shown.index(of["Table 1, KMNIST"].own_claims[0][1].text)
     assert shown.index('id="table1-kmnist"') < ours < shown.index('id="figure3-kmnist"')
+
+
+def test_what_several_figures_say_of_one_sentence_stands_together(results, monkeypatch):
+    monkeypatch.setattr("jacnorm.lab.report.content.drawings", lambda section: ())
+    content = collect(find_items(EXPERIMENTS, "all", "kmnist"), results)
+    (sentence,) = (s for s in content.sentences if "despite its large regions" in s.words)
+    assert [where for where, _ in sentence.verdicts] == [*["Figure 3, KMNIST"] * 2, "Figure 4, KMNIST"]
+    assert all(sentence.words.startswith("“") for sentence in content.sentences)
 
 
 def test_a_quick_look_counts_no_claims(tmp_path):
@@ -158,7 +165,7 @@ def test_a_quick_look_counts_no_claims(tmp_path):
     assert content.quick
     assert content.title == "Exact Spectral Norm Regularization: a quick look"
     assert to_html(content).count("reproduces the paper") == 1  # said once
-    assert content.outcomes == ()
+    assert content.sentences == ()
     assert "Does what the paper says hold?" not in to_html(content)
 
 
@@ -201,7 +208,8 @@ def test_a_sweep_that_has_only_begun_is_not_a_reproduction(tmp_path):
     assert content.absent == ("Table 1, FashionMNIST", "Table 1, CIFAR10")
     assert content.title == "Exact Spectral Norm Regularization: not reproduced yet"
     assert content.under_way == (("Table 1, KMNIST", "17 of 84 screening runs"),)
-    assert [found.words for found in content.outcomes] == ["4 not tested"]
+    found = [verdict.outcome for sentence in content.sentences for _, verdict in sentence.verdicts]
+    assert found == ["not tested"] * 4
     shown = to_html(content)
     assert "<li>Table 1, KMNIST (17 of 84 screening runs)</li>" in shown
     assert f"<code>{tmp_path}</code>" in shown
@@ -218,7 +226,8 @@ def test_training_is_counted_once_and_without_the_time_that_it_stood_still(tmp_p
         file.write_text(json.dumps(result))
     content = collect(all_items(EXPERIMENTS), tmp_path)
     assert len(content.parts) == 2
-    assert content.runs == 1
+    assert (content.runs, content.screened) == (0, 1)
+    assert content.trained == "1 for a few epochs to choose settings"
     assert content.time == "3 minutes"
 
 
@@ -321,7 +330,7 @@ def test_remarks_that_lie_beside_results_go_where_they_go(results, tmp_path, cap
     assert (
         "\n## What we make of it\n\nOn all of it.\n\nIn short: σ < 2.\n\n## Does what" in markdown.read_text()
     )
-    assert "by the means the same\n\nOn the table.\n\n## Figure 3" in markdown.read_text()
+    assert "n = 5\n\nOn the table.\n\n## Figure 3" in markdown.read_text()
     capsys.readouterr()
     assert main(["reproduce", "table1", "--data", "kmnist", "--reuse-only", *where]) == 0
     assert "\n\nOn the table.\n" in capsys.readouterr().out

@@ -7,7 +7,7 @@ import pytest
 from jacnorm.lab.claim import Claim, read_claims
 from jacnorm.lab.config import ConfigError
 from jacnorm.lab.reproduce.claims import judge
-from jacnorm.lab.reproduce.ordering import order_verdict
+from jacnorm.lab.reproduce.ordering import ordered
 from jacnorm.lab.reproduce.verdict import FAILS, HOLDS, OPEN, POINTS, UNTESTED
 
 
@@ -42,6 +42,20 @@ def test_the_evidence_is_the_difference():
     half = 4.302652729911275 * 0.1 / math.sqrt(3)
     interval = f"+2.00 [+{2 - half:.2f}, +{2 + half:.2f}] points of accuracy"
     assert found.evidence == f"a − b = {interval}, p < 0.001, n = 3"
+
+
+def test_words_of_the_paper_stand_for_the_claims_after_them():
+    says = [{"says": "“…” (1)"}, {}, {"says": "“…” (2)"}, {}]
+    claims = read_claims("", [{"text": "t", "more": "a", "less": "b", **one} for one in says])
+    assert [claim.says for claim in claims] == ["“…” (1)", "“…” (1)", "“…” (2)", "“…” (2)"]
+    assert [v.says for v in judge(claims, {"accuracy": {}}, {})] == [claim.says for claim in claims]
+
+
+def test_both_p_values_are_told_where_they_differ():
+    twice = [Claim(text, more="a", less="b") for text in "xy"]
+    close = {"a": seeds(1.0, 1.4, 0.7), "b": seeds(0.0, 0.0, 0.0)}
+    assert "p = 0.036, corrected 0.073, n = 3" in judge(twice, {"accuracy": close}, {})[0].evidence
+    assert ", p = 0.036, n = 3" in judge(twice[:1], {"accuracy": close}, {})[0].evidence
 
 
 def test_many_claims_must_stand_together():
@@ -196,7 +210,9 @@ def test_a_quantity_that_rises_with_another():
     """b < c < a by size, whatever the order of the methods."""
     found = rising(SIZES, {"a": seeds(3, 5, 4), "b": seeds(1, 2, 1), "c": seeds(2, 3, 2)})
     assert found.outcome == HOLDS
-    assert found.evidence == "b < c < a: Page's L = 42, p = 0.005, n = 3; by the means the same"
+    # Less each method's mean: b has −1, 1, 0 by size, and Σxy = 1/3 + 2/3, Σx² = 2, Σy² = 2 + 2 · 2/3.
+    within = f"among networks of one method r = {1 / math.sqrt(2 * (2 + 4 / 3)):.2f}"
+    assert found.evidence == f"b < c < a: Page's L = 42, p = 0.005, n = 3, as the means stand; {within}"
 
 
 def test_a_quantity_that_falls_with_another():
@@ -222,25 +238,16 @@ def test_a_rise_needs_both_quantities_of_all_methods():
     assert (lacking.outcome, lacking.evidence) == (UNTESTED, "no results for b")
 
 
-ORDER = ("none", "l2", "spectral")
-
-
-def test_an_order_that_holds():
-    found = order_verdict({"none": seeds(1, 2, 1), "l2": seeds(2, 3, 2), "spectral": seeds(3, 5, 4)}, ORDER)
-    assert found.outcome == HOLDS
-    assert found.evidence == "Page's L = 42, p = 0.005, n = 3; by the means the same"  # 1/6³
-
-
 def test_an_order_that_is_turned_round():
     a, b, c = seeds(1.0, 1.1, 1.2), seeds(2.0, 2.1, 2.25), seeds(3.0, 3.1, 3.15)
-    found = order_verdict({"none": c, "l2": b, "spectral": a}, ORDER)
-    assert found.outcome == FAILS
-    assert "l2 is below none" in found.evidence
+    outcome, evidence = ordered({"a": c, "b": b, "c": a}, ("a", "b", "c"), POINTS)
+    assert outcome == FAILS
+    assert "b is below a" in evidence
 
 
 def test_an_order_within_chance():
-    mixed = {"none": seeds(1, 3, 2), "l2": seeds(3, 1, 3), "spectral": seeds(2, 2, 1)}
-    assert order_verdict(mixed, ORDER).outcome == OPEN
+    mixed = {"a": seeds(1, 3, 2), "b": seeds(3, 1, 3), "c": seeds(2, 2, 1)}
+    assert ordered(mixed, tuple(mixed), POINTS)[0] == OPEN
 
 
 def test_neighbours_swapped_within_chance_are_named():
@@ -250,14 +257,11 @@ def test_neighbours_swapped_within_chance_are_named():
         "spectral-bound": seeds(2, 2, 3, 3, 2),
         "frobenius": seeds(4, 4, 4, 4, 4),
     }
-    found = order_verdict(methods, tuple(methods))
-    assert found.outcome == HOLDS
-    assert "within chance, spectral-bound is below l2" in found.evidence
+    outcome, evidence = ordered(methods, tuple(methods), POINTS)
+    assert outcome == HOLDS
+    assert evidence.endswith("n = 5, but for chance: spectral-bound is below l2")
 
 
 def test_an_order_needs_two_seeds():
-    found = order_verdict({"none": seeds(1), "l2": seeds(2), "spectral": seeds(3)}, ORDER)
-    assert (found.outcome, found.evidence) == (OPEN, "1 seed in common: there is nothing to test")
-    assert (
-        "no results for l2" in order_verdict({"none": seeds(1, 2), "spectral": seeds(3, 4)}, ORDER).evidence
-    )
+    found = ordered({"a": seeds(1), "b": seeds(2), "c": seeds(3)}, ("a", "b", "c"), POINTS)
+    assert found == (OPEN, "1 seed in common: there is nothing to test")

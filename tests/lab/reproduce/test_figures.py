@@ -194,8 +194,10 @@ def test_figure_5(table, tmp_path):
     shaky = [_slowed(record, i) for i, record in enumerate(2 * section.groups["spectral"], 1)]
     assert "Beware" in the_plan.measurement.tables({"spectral": shaky})[0].caption
     quantities = the_plan.measurement.quantities(section.groups)
-    assert quantities["error"]["bound"] == {0: 30.0, 1: 31.0}
-    assert quantities["error"]["random-last"] == {0: 0.1, 1: 0.1}
+    assert quantities["error"]["product-of-norms"] == {0: 30.0, 1: 31.0}
+    assert quantities["error"]["random-round"] == {0: 0.25, 1: 0.25}
+    assert quantities["error"]["last-random-round"] == {0: 0.1, 1: 0.1}
+    assert quantities["error"]["stored-round"] == {0: 0.03, 1: 0.03}
     assert len(quantities["time"]["analytic"]) == 6
 
 

@@ -116,7 +116,7 @@ def test_a_method_whose_runs_all_failed_is_left_out(tmp_path):
         ),
         (
             f"{GRID}\n[[claims]]\ntext = 'x'\nquantity = 'acuracy'\nwithin = 1",
-            "there are accuracy and best_accuracy",
+            "there are accuracy, best_accuracy, late_accuracy;",
         ),
         ("claims = 5\n[base]\nseed = 1", r"\[\[claims\]\], in double brackets"),
         ("base = 5", r"base = 5: a section is needed, \[base\]"),

@@ -16,13 +16,16 @@ from ..pictures import STYLES, save_figure
 METHODS = ("none", "l2", "frobenius", "spectral", "spectral-bound", "spectral-warm")  # as tables call them
 
 
-def lines(axes: Any, x: Sequence[float], curves: dict[str, Any]) -> None:
-    """A line a group, each from an array (networks, points); bars of ± one standard deviation."""
-    for (name, values), style in zip(curves.items(), styles(curves), strict=True):
+def lines(axes: Any, x: Sequence[float], curves: dict[str, Any], *, apart: float = 0.0) -> None:
+    """A line a group, each from an array (networks, points); bars of ± one standard deviation.
+
+    Each is drawn so far to the right of the one before: alike, they would hide each other.
+    """
+    for i, ((name, values), style) in enumerate(zip(curves.items(), styles(curves), strict=True)):
         array = np.asarray(values, dtype=float)
         bars = array.std(0, ddof=1) if len(array) > 1 else None
         axes.errorbar(
-            x,
+            np.asarray(x) + apart * (i - (len(curves) - 1) / 2),
             array.mean(0),
             bars,
             label=name,

@@ -10,6 +10,7 @@ from ..evaluate.groups import Groups, Record
 from .common import legend, lines, tidy
 
 TITLES = {"pgd": "PGD", "tpgd": "TPGD", "square": "Square"}
+APART = 0.07  # of the distance between two strengths
 JUDGES = {"apgd-ce": "APGD-CE", "apgd-t": "APGD-T", "fmn": "FMN", "square": "Square"}
 
 
@@ -17,9 +18,10 @@ def noise(groups: Groups) -> Figure:
     figure = Figure(figsize=(5.5, 4), layout="constrained")
     axes = figure.subplots()
     x = next(iter(groups.values()))[0]["noise"]["variances"]
-    lines(axes, x, {name: [_points(r["noise"]["drop"]) for r in group] for name, group in groups.items()})
+    curves = {name: [_points(r["noise"]["drop"]) for r in group] for name, group in groups.items()}
+    lines(axes, x, curves, apart=APART / 20 * max(x))
     axes.set_xlabel("variance of the noise on each pixel")
-    axes.set_ylabel("accuracy less clean accuracy, points")
+    axes.set_ylabel("change in accuracy, points")
     tidy(axes)
     legend(axes, groups)
     return figure
@@ -34,12 +36,12 @@ def attacks(groups: Groups, measure: str = "worst") -> Figure:
         curves = {label: [_fall(r, name, measure) for r in group] for label, group in groups.items()}
         strengths = attack["iterations"]
         positions = range(len(strengths))  # evenly, since the strengths grow about geometrically from 0
-        lines(axes, positions, curves)
+        lines(axes, positions, curves, apart=APART)
         axes.set_xticks(positions, [str(s) for s in strengths])
         axes.set_title(f"{TITLES[name]}, ε = {255 * attack['epsilons'][-1]:.4g}/255", fontsize=10)
         axes.set_xlabel("queries" if name == "square" else "iterations")
         tidy(axes)
-    panels[0].set_ylabel("accuracy less clean accuracy, points")
+    panels[0].set_ylabel("change in accuracy, points")
     legend(panels[0], groups, loc="lower left")
     return figure
 
@@ -53,7 +55,7 @@ def judge(groups: Groups) -> Figure:
         for label, group in groups.items()
     }
     names = ["clean", *(f"+ {JUDGES[a]}" for a in first["attacks"])]
-    lines(axes, range(len(names)), curves)
+    lines(axes, range(len(names)), curves, apart=APART)
     axes.set_xticks(range(len(names)), names)
     axes.set_ylim(0, 102)
     axes.set_ylabel("images still right, %")

@@ -16,10 +16,11 @@ from ..reproduce.section import Section
 from ..reproduce.tell import tell
 from ..reproduce.verdict import Verdict
 from ..results import has_diverged
+from ..wording import count
 from .deviations import Deviation, deviations
 from .drawings import Drawing, drawings
 from .rerun import commands
-from .summary import Outcome, outcomes, title
+from .summary import Sentence, sentences, title
 
 
 @dataclass(frozen=True)
@@ -31,13 +32,9 @@ class Part:
     drawings: tuple[Drawing, ...]
 
     @property
-    def papers_claims(self) -> tuple[Verdict, ...]:
-        return tuple(v for v in self.section.verdicts if self.item.is_papers and not v.ours)
-
-    @property
-    def own_claims(self) -> tuple[Verdict, ...]:
+    def own_claims(self) -> tuple[tuple[str, Verdict], ...]:
         """Questions of ours about the paper's tables, and everything that another experiment claims."""
-        return tuple(v for v in self.section.verdicts if v.ours or not self.item.is_papers)
+        return tuple(("", v) for v in self.section.verdicts if v.ours or not self.item.is_papers)
 
 
 @dataclass(frozen=True)
@@ -50,9 +47,10 @@ class Content:
     under_way: tuple[tuple[str, str], ...]  # titles, and how far each is
     deviations: tuple[Deviation, ...]
     environments: tuple[tuple[str, int], ...]  # with the number of files from each
-    runs: int
+    runs: int  # in full
+    screened: int  # trained for a few epochs, to choose settings
     time: str  # of training
-    outcomes: tuple[Outcome, ...]  # of the paper's claims
+    sentences: tuple[Sentence, ...]  # of the paper, put to the test
     rerun: tuple[str, ...]
     warnings: tuple[str, ...]
     remarks: tuple[str, ...]  # on all of it
@@ -60,19 +58,24 @@ class Content:
     quick: bool  # a quick look is
 
     @property
-    def claims(self) -> bool:
-        return any(part.section.verdicts for part in self.parts)
+    def trained(self) -> str:
+        """How many networks, in words; nothing when there are none."""
+        full = f"{count(self.runs, 'network')} trained in full" if self.runs else ""
+        brief = f"{self.screened} for a few epochs to choose settings" if self.screened else ""
+        return " and ".join(filter(None, (full, brief)))
 
     @property
-    def papers_claims(self) -> bool:
-        return any(part.papers_claims for part in self.parts)
+    def claims(self) -> bool:
+        return any(part.section.verdicts for part in self.parts)
 
 
 def collect(items: Sequence[Item], results: Path) -> Content:
     told = [(item, tell(item, results)) for item in _protocols(items)]
     present = [(item, section) for item, section in told if not section.empty]
     trained = {r["id"]: r for item, section in present if item.figure is None for r in section.results}
-    theirs = [section for item, section in present if item.is_missed]
+    whole = {name for name, result in trained.items() if not has_diverged(result)}
+    screened = {item.table.name: item.table for item, _ in present if item.table.screening_epochs}
+    brief = {run.id for table in screened.values() for run in table.screening_runs()}
     return Content(
         title=title(told),
         version=__version__,
@@ -82,9 +85,10 @@ def collect(items: Sequence[Item], results: Path) -> Content:
         under_way=tuple((s.title, s.under_way) for _, s in present if s.under_way),
         deviations=tuple(deviations([item for item, _ in present if item.is_papers or item.is_quick])),
         environments=_environments([r for _, section in present for r in section.results]),
-        runs=sum(not has_diverged(result) for result in trained.values()),
+        runs=len(whole - brief),
+        screened=len(whole & brief),
         time=_duration(sum(map(_training_seconds, trained.values()))),
-        outcomes=outcomes(theirs),
+        sentences=sentences([(s.title, s.verdicts) for item, s in present if item.is_papers]),
         rerun=commands([item for item, _ in present], results),
         warnings=tuple(dict.fromkeys(w for _, section in told for w in section.warnings)),
         remarks=read_remarks(results),

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..reproduce.catalog import Item
 from ..reproduce.section import Section
-from ..reproduce.verdict import FAILS, HOLDS, OPEN, UNTESTED
+from ..reproduce.verdict import Verdict
 
 PAPER = "Exact Spectral Norm Regularization"
-PLURAL = {HOLDS: "hold", FAILS: "do not hold", OPEN: OPEN, UNTESTED: UNTESTED}
 
 
 @dataclass(frozen=True)
-class Outcome:
-    number: int
-    outcome: str
+class Sentence:
+    """Words of the paper, and what became of each claim that tests them, with its table or figure."""
 
-    @property
-    def words(self) -> str:
-        """
-        >>> Outcome(1, "holds").words, Outcome(2, "does not hold").words
-        ('1 holds', '2 do not hold')
-        """
-        return f"{self.number} {self.outcome if self.number == 1 else PLURAL[self.outcome]}"
+    words: str
+    verdicts: tuple[tuple[str, Verdict], ...]
 
 
 def title(told: Sequence[tuple[Item, Section]]) -> str:
@@ -42,6 +34,11 @@ def title(told: Sequence[tuple[Item, Section]]) -> str:
     return f"{PAPER}: a reproduction" + ("" if whole else " in part")
 
 
-def outcomes(sections: Sequence[Section]) -> tuple[Outcome, ...]:
-    found = Counter(v.outcome for section in sections for v in section.verdicts if not v.ours)
-    return tuple(Outcome(found[name], name) for name in PLURAL if found[name])
+def sentences(told: Sequence[tuple[str, Sequence[Verdict]]]) -> tuple[Sentence, ...]:
+    """In the order in which they come up. A claim that quotes nothing stands under its table's title."""
+    found: dict[str, list[tuple[str, Verdict]]] = {}
+    for where, verdicts in told:
+        for verdict in verdicts:
+            if not verdict.ours:
+                found.setdefault(verdict.says or where, []).append((where, verdict))
+    return tuple(Sentence(words, tuple(of)) for words, of in found.items())

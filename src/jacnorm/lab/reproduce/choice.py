@@ -18,6 +18,7 @@ class Choice:
     label: str
     setting: RunConfig  # with the first seed
     loss: float  # what it was chosen by
+    next_best: float | None  # the same of the setting that comes after it
     runs: dict[int, Result]  # seed -> result
     diverged: tuple[int, ...]  # seeds
     seeds: int  # asked for
@@ -50,6 +51,7 @@ def _choice(experiment: Experiment, label: str, results: dict[str, Result]) -> C
         label=label,
         setting=settings[best][0],
         loss=compared[best],
+        next_best=min((loss for key, loss in compared.items() if key != best), default=None),
         runs=full,
         diverged=tuple(seed for seed in ended if seed not in full),
         seeds=len(settings[best]),

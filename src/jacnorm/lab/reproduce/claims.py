@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 from ..claim import Claim
-from .numbers import interval, probability, signed
+from .numbers import interval, plain, probability, signed
 from .ordering import ordered
-from .statistics import LEVEL, Difference, Values, common, holm, paired, summary
+from .statistics import LEVEL, Difference, Values, common, correlation_within, holm, paired, summary
 from .verdict import FAILS, HOLDS, OPEN, UNTESTED, Verdict
 
 # quantity -> method -> seed -> value; a method without results has no values, and is not left out
@@ -38,7 +38,7 @@ def _judged(
     methods = quantities.get(claim.quantity, {})
     asked = claim.named if claim.more or claim.methods else tuple(methods)
     if absent := [name for name in asked if not methods.get(name)]:
-        return Verdict(claim.text, UNTESTED, f"no results for {', '.join(absent)}", claim.ours)
+        return _verdict(claim, UNTESTED, f"no results for {', '.join(absent)}")
     if claim.rises_with:
         return _rising(claim, {name: methods[name] for name in asked}, quantities[claim.rises_with], unit)
     if claim.within is not None:
@@ -49,7 +49,13 @@ def _judged(
         return _open(claim, _too_few(claim, methods, unit))
     outcome = OPEN if p >= 1 - LEVEL else HOLDS if d.mean > 0 else FAILS
     shown = f"{claim.more} − {claim.less} = {interval(d, unit)}"
-    return Verdict(claim.text, outcome, f"{shown}, {probability(p)}, n = {d.n}", claim.ours)
+    alone, corrected = probability(d.p), probability(p)
+    both = alone if alone == corrected else f"{alone}, corrected {corrected.removeprefix('p = ')}"
+    return _verdict(claim, outcome, f"{shown}, {both}, n = {d.n}")
+
+
+def _verdict(claim: Claim, outcome: str, evidence: str) -> Verdict:
+    return Verdict(claim.text, outcome, evidence, claim.ours, claim.says)
 
 
 def _is_comparison(claim: Claim) -> bool:
@@ -64,11 +70,12 @@ def _difference(claim: Claim, quantities: Quantities) -> Difference | None:
 def _rising(claim: Claim, methods: Mapping[str, Values], by: Mapping[str, Values], unit: str) -> Verdict:
     """The order that the means of one quantity put the methods in, tested on the other."""
     if absent := [name for name in methods if not by.get(name)]:
-        missing = f"no {claim.rises_with} of {', '.join(absent)}"
-        return Verdict(claim.text, UNTESTED, missing, claim.ours)
+        return _verdict(claim, UNTESTED, f"no {claim.rises_with} of {', '.join(absent)}")
     order = sorted(methods, key=lambda name: summary(list(by[name].values())).mean)
     outcome, evidence = ordered(methods, order, unit)
-    return Verdict(claim.text, outcome, f"{' < '.join(order)}: {evidence}", claim.ours)
+    r = correlation_within(by, methods)
+    within = "" if r is None else f"; among networks of one method r = {plain(r)}"
+    return _verdict(claim, outcome, f"{' < '.join(order)}: {evidence}{within}")
 
 
 def _alike(claim: Claim, methods: Mapping[str, Values], unit: str) -> Verdict:
@@ -89,7 +96,7 @@ def _alike(claim: Claim, methods: Mapping[str, Values], unit: str) -> Verdict:
     shown = f"{'apart' if apart else 'most apart'}: {a} − {b} = {interval(d, unit)}"
     widened = f", of {len(pairs)} pairs at once" if len(pairs) > 1 and not inside else ""
     evidence = f"{shown}{widened}; alike means within {claim.within:g}, n = {d.n}"
-    return Verdict(claim.text, outcome, evidence, claim.ours)
+    return _verdict(claim, outcome, evidence)
 
 
 def _differences(
@@ -113,8 +120,7 @@ def _ratio(claim: Claim, methods: Mapping[str, Values]) -> Verdict:
     outcome = HOLDS if least <= low and high <= most else FAILS if high < least or low > most else OPEN
     asked = f"{least:g} or more" if math.isinf(most) else f"{least:g} to {most:g}"
     shown = f"{claim.quantity} of {claim.more} / {claim.less} = {mean:.3g} [{low:.3g}, {high:.3g}]"
-    evidence = f"{shown}, n = {d.n}; asked for: {asked}"
-    return Verdict(claim.text, outcome, evidence, claim.ours)
+    return _verdict(claim, outcome, f"{shown}, n = {d.n}; asked for: {asked}")
 
 
 def _logs(values: Values) -> Values:
@@ -132,4 +138,4 @@ def _too_few(claim: Claim, methods: Mapping[str, Values], unit: str = "") -> str
 
 
 def _open(claim: Claim, why: str) -> Verdict:
-    return Verdict(claim.text, OPEN, why, claim.ours)
+    return _verdict(claim, OPEN, why)

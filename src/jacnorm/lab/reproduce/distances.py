@@ -45,9 +45,10 @@ class Distances:
 
     def notes(self) -> tuple[str, ...]:
         return (
-            f"Points are those of the first {self.images} test images that the networks of all methods with "
-            f"one seed classify correctly. “Random directions” is the paper's way, here {self.directions} of "
-            "them; it can only be too long. The attack's distance is an upper bound too, and a closer one.",
+            f"For each seed, points are those of the first {self.images} test images that the networks of "
+            f"all methods classify correctly. “Random directions” is the paper's way, here {self.directions} "
+            "of them; it can only be too long. The attack's distance is an upper bound too, and a closer "
+            "one. “First order” is the margin between two logits over the norm of its gradient.",
         )
 
     def quantities(self, groups: Groups) -> Quantities:

@@ -1,4 +1,4 @@
-"""Whether the methods stand in an order that is expected: the paper's, or another quantity's."""
+"""Whether the methods stand in an order that is expected."""
 
 from __future__ import annotations
 
@@ -7,14 +7,7 @@ from itertools import combinations
 
 from .numbers import count, interval, probability
 from .statistics import LEVEL, Difference, Values, common, holm, paired, trend
-from .verdict import FAILS, HOLDS, OPEN, POINTS, UNTESTED, Verdict
-
-
-def order_verdict(methods: Mapping[str, Values], expected: Sequence[str]) -> Verdict:
-    """Of accuracies, the lowest first."""
-    text = f"Accuracy tends to rise in the paper's order, {' < '.join(expected)}"
-    outcome, evidence = ordered(methods, expected, POINTS)
-    return Verdict(text, outcome, evidence, ours=True)  # it has numbers in this order, and says no more
+from .verdict import FAILS, HOLDS, OPEN
 
 
 def ordered(methods: Mapping[str, Values], expected: Sequence[str], unit: str) -> tuple[str, str]:
@@ -22,8 +15,6 @@ def ordered(methods: Mapping[str, Values], expected: Sequence[str], unit: str) -
 
     Page's test finds a tendency: not that each method is above the one before it.
     """
-    if absent := [name for name in expected if not methods.get(name)]:
-        return UNTESTED, f"no results for {', '.join(absent)}"
     seeds = common(*(methods[name] for name in expected))
     columns = {name: {seed: methods[name][seed] for seed in seeds} for name in expected}
     found = trend(list(columns.values()))
@@ -35,8 +26,8 @@ def ordered(methods: Mapping[str, Values], expected: Sequence[str], unit: str) -
         return FAILS, f"{evidence}; but {'; '.join(wrong)}"
     if found.p >= 1 - LEVEL:
         return OPEN, evidence
-    swapped = f"within chance, {', '.join(below)}" if below else "the same"
-    return HOLDS, f"{evidence}; by the means {swapped}"
+    means = f"but for chance: {', '.join(below)}" if below else "as the means stand"
+    return HOLDS, f"{evidence}, {means}"
 
 
 def _below(columns: Mapping[str, Values]) -> dict[str, tuple[Difference, float]]:

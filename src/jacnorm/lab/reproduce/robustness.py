@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -69,7 +70,8 @@ class Robustness:
     def notes(self) -> tuple[str, ...]:
         ball = f"attacks in the ℓ∞ ball of ε = {self.epsilon:g}/255, steps of 2/255, all in pixels."
         strong = (
-            f" The judge is the worst of four attacks, AutoAttack's recipe, on {self.judge_images} images."
+            " The judge counts an image as lost if one of four attacks finds a way, AutoAttack's recipe; on "
+            f"{self.judge_images} images."
             if self.judge_images
             else ""
         )
@@ -79,7 +81,11 @@ class Robustness:
     def _of_fewer_images(self) -> str:
         if not 0 < self.judge_images < self.images:
             return ""
-        return f" The judge's is of the first {self.judge_images} images, the others' of {self.images}."
+        error = 50 / math.sqrt(self.judge_images)
+        return (
+            f" The judge's is of the first {self.judge_images} images, with a standard error of up to "
+            f"{error:.1f} points for their choice; the others' of {self.images}."
+        )
 
     def quantities(self, groups: Groups) -> Quantities:
         found = {"noise": _values(groups, lambda r: _noise_fall(r["noise"]))}
@@ -100,15 +106,16 @@ class Robustness:
         left |= {"judge": "judge"} if self.judge_images else {}
         return (
             _table(
-                f"Accuracy less clean accuracy in points, on average over the strengths ({strengths}), the "
-                "last iterate as in the paper; mean ± standard deviation over n networks.",
+                f"Change in accuracy in points, on average over the strengths ({strengths}), the last "
+                "iterate as in the paper; mean ± standard deviation over n networks. Claims about noise, "
+                "PGD, TPGD and Square are about these.",
                 TITLES,
                 found,
                 groups,
             ),
             _table(
                 "Accuracy in percent that the greatest strength leaves, an image lost once any iterate fools "
-                f"the network. These are the numbers to judge by.{self._of_fewer_images}",
+                f"the network: what to judge a network by.{self._of_fewer_images}",
                 left,
                 found,
                 groups,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
 from textwrap import fill
 from typing import Any
 
@@ -13,7 +14,7 @@ Groups = dict[str, list[dict[str, Any]]]  # method -> records of its networks
 Points = dict[str, tuple[float, float | None]]  # method -> mean and standard deviation
 
 
-CLAIMS = "Claims (p-values are corrected for the number of comparisons, intervals beside them are not)"
+CLAIMS = "Claims (decided by the corrected p-values; intervals stand for one comparison alone)"
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,8 @@ class Section:
         parts = [f"{self.title}\n{'=' * len(self.title)}", "\n".join(map(_wrapped, self.notes))]
         parts += [table.text() for table in self.tables]
         if self.verdicts:
-            parts.append(f"{CLAIMS}\n\n" + "\n".join(_line(verdict) for verdict in self.verdicts))
+            parts.append(CLAIMS)
+            parts += [_told(says, list(of)) for says, of in groupby(self.verdicts, _words)]
         parts += map(_wrapped, self.remarks)
         parts += [f"warning: {warning}" for warning in self.warnings]
         return "\n\n".join(part for part in parts if part) + "\n"
@@ -78,6 +80,15 @@ class Section:
 
 def _wrapped(text: str) -> str:
     return fill(text, 100, break_on_hyphens=False, break_long_words=False)
+
+
+def _words(verdict: Verdict) -> str:
+    return "" if verdict.ours else verdict.says
+
+
+def _told(says: str, verdicts: list[Verdict]) -> str:
+    """Verdicts, below the words of the paper that they are about."""
+    return "\n".join([*([_wrapped(says)] if says else []), *map(_line, verdicts)])
 
 
 def _line(verdict: Verdict) -> str:

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..config import TOLD_BY_THE_LABEL, RunConfig, field_names
+from ..results import validation_loss
 from ..sweep.experiment import Experiment
 from .choice import Choice
-from .numbers import NOTHING, plain
+from .numbers import NOTHING, mean_sd, plain
 from .section import Table
+from .statistics import summary
 
 ALWAYS = ("learning_rate", "batch_size", "weight")
 LOSSES = {"paper": "test loss", "held-out": "held-out loss"}  # what each protocol chooses by
@@ -18,14 +20,18 @@ LOSSES = {"paper": "test loss", "held-out": "held-out loss"}  # what each protoc
 def settings_table(experiment: Experiment, choices: Sequence[Choice]) -> Table:
     protocols = {run.protocol for run in experiment.runs}
     loss = LOSSES[protocols.pop()] if len(protocols) == 1 else "validation loss"
-    by = "of the screening run" if experiment.screening_epochs is not None else "mean over seeds"
+    screened = experiment.screening_epochs is not None
+    by, later = ("of the screening run", ("in the end",)) if screened else ("mean over seeds", ())
     names = [*ALWAYS, *_varied(experiment.runs)]
     rows = tuple(_row(experiment, choice, names) for choice in choices)
     starred = any(cell.startswith("*") for row in rows for cell in row)
     return Table(
-        caption=f"Settings chosen for each method: the lowest {loss} ({by}) among those compared."
+        caption=f"Settings chosen for each method: the lowest {loss} ({by}) among those compared, beside the "
+        "next best setting's"
+        + "; in the end: after all epochs, mean ± standard deviation over seeds" * screened
+        + "."
         + " An asterisk: at the edge of the grid." * starred,
-        header=("method", *(_title(name) for name in names), loss, "compared"),
+        header=("method", *(_title(name) for name in names), loss, "next best", *later, "compared"),
         rows=rows,
     )
 
@@ -45,7 +51,19 @@ def _row(experiment: Experiment, choice: Choice, names: Sequence[str]) -> tuple[
     grid = sorted({run.weight for run in experiment.runs})
     edge = "*" if len(grid) > 2 and setting.get("weight") in (grid[0], grid[-1]) else ""  # of two, each is
     cells = [(edge if name == "weight" else "") + _shown(setting.get(name)) for name in names]
-    return (choice.label, *cells, plain(choice.loss, 4), f"{choice.compared} of {choice.settings}")
+    losses = [plain(choice.loss, 3), NOTHING if choice.next_best is None else plain(choice.next_best, 3)]
+    if experiment.screening_epochs is not None:
+        ended = [validation_loss(result) for result in choice.runs.values()]
+        losses.append(mean_sd(summary(ended), 3) if ended else NOTHING)
+    return (choice.label, *cells, *losses, f"{choice.compared} of {choice.settings}")
+
+
+def differing_settings(a: Choice, b: Choice) -> str:
+    """What two methods were trained with beside their own λ, where it is not the same."""
+    ours, theirs = a.setting.relevant(), b.setting.relevant()
+    told = {*TOLD_BY_THE_LABEL, "weight"}
+    names = [n for n in field_names() if n in ours and n in theirs and n not in told and ours[n] != theirs[n]]
+    return ", ".join(f"{_title(name)} {_shown(ours[name])} and {_shown(theirs[name])}" for name in names)
 
 
 def _shown(value: Any) -> str:

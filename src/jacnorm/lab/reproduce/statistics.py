@@ -98,6 +98,20 @@ def trend(columns: Sequence[Values]) -> Trend | None:
     return Trend(len(seeds), float(found.statistic), float(found.pvalue))
 
 
+def correlation_within(x: Mapping[str, Values], y: Mapping[str, Values]) -> float | None:
+    """Pearson's, after the mean of each method is taken away: do networks of one method follow it, too?"""
+    centred = [np.empty((0, 2))]
+    for name in y:
+        if seeds := common(x[name], y[name]):
+            own = np.array([(x[name][seed], y[name][seed]) for seed in seeds])
+            centred.append(own - own.mean(0))
+    found = np.concatenate(centred)
+    if len(found) < 3 or min(found.std(0)) < 1e-12:
+        return None
+    x_squared, y_squared = (found**2).sum(0)
+    return float(found.prod(1).sum() / math.sqrt(x_squared * y_squared))
+
+
 def holm(p: Sequence[float]) -> list[float]:
     """p-values that stand for all of these tests at once (Holm, 1979)."""
     adjusted, worst = [0.0] * len(p), 0.0

@@ -34,7 +34,8 @@ from ..claim import Claim, read_claims
 from ..config import METHODS, ConfigError, RunConfig, make_config, read_toml
 from ..wording import did_you_mean
 
-QUANTITIES = ("accuracy", "best_accuracy")  # of the last epoch on the test split; of the best on validation
+# Of the last epoch, on the test split; of the best and the mean of the last ten, on the validation split.
+QUANTITIES = ("accuracy", "best_accuracy", "late_accuracy")
 SECTIONS = {"title", "base", "grid", "screening", "paper", "claims"}
 
 
@@ -148,7 +149,7 @@ def _check_claims(path: Path, experiment: Experiment) -> None:
         if unknown := [name for name in claim.quantities if name not in QUANTITIES]:
             raise ConfigError(
                 f"{path}: quantity = {unknown[0]!r}: of trained networks there are "
-                f"{' and '.join(QUANTITIES)}; figures have others"
+                f"{', '.join(QUANTITIES)}; figures have others"
             )
         if absent := [name for name in claim.named if name not in experiment.labels]:
             raise ConfigError(
