@@ -114,7 +114,7 @@ def test_a_figure_of_an_own_table_trains_what_it_needs(tmp_path):
     figure = 'figure = 4\ntitle = "Distances"\nnetworks = "mine"\n[measure]\nimages = 20\n'
     (tmp_path / "distances-mine.toml").write_text(figure)
     items = all_items(tmp_path)
-    assert [item.name for item in items] == ["distances-mine", "mine", "other"]
+    assert [item.name for item in items] == ["mine", "distances-mine", "other"]
     assert commands(items, Path("results"))[:-1] == (
         f"jacnorm sweep {tmp_path / 'other.toml'}",
         f"jacnorm reproduce {tmp_path / 'distances-mine.toml'}",

@@ -95,7 +95,7 @@ def test_files_are_known_by_what_they_hold(tmp_path):
     """Not by their names: an own experiment and a figure about it."""
     (tmp_path / "mine.toml").write_text("[grid]\nseed = [0]")
     (tmp_path / "its-noise.toml").write_text('figure = 3\nnetworks = "mine"')
-    figure, table = all_items(tmp_path)
+    table, figure = all_items(tmp_path)
     assert (figure.name, figure.table, figure.figure.figure) == ("its-noise", table.table, 3)
     assert (table.name, table.figure, table.is_papers, table.is_quick) == ("mine", None, False, False)
 

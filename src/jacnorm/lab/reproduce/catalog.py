@@ -71,9 +71,11 @@ def find_items(folder: Path, name: str, data: str | None = None) -> list[Item]:
 
 
 def all_items(folder: Path) -> list[Item]:
-    """The paper's in its order, then whatever else is there."""
+    """The paper's in its order, then whatever else is there, each table before the figures about it."""
     files = _item_files(folder, "all")
-    return [read_item(file) for file in (*files, *sorted(set(folder.glob("*.toml")) - set(files)))]
+    others = map(read_item, set(folder.glob("*.toml")) - set(files))
+    order = sorted(others, key=lambda item: (item.table.name, item.figure is not None, item.name))
+    return [*map(read_item, files), *order]
 
 
 def read_item(file: Path) -> Item:
