@@ -140,7 +140,7 @@ def test_only_what_the_paper_says_stands_among_its_claims(results, tmp_path, mon
     of = {part.section.title: part for part in content.parts}
     assert digits.title in of
     assert sum(len(sentence.verdicts) for sentence in content.sentences) == 4 + 17 + 4 + 5
-    assert len(of["Table 1, KMNIST"].own_claims) == 7
+    assert len(of["Table 1, KMNIST"].own_claims) == 8
     assert len(of["Figure 3, KMNIST"].own_claims) == 1
     shown = to_html(content)
     theirs = shown[shown.index('id="claims"') : shown.index('id="table1-kmnist"')]
