@@ -41,11 +41,19 @@ class Subjects:
 
     def lacking(self, network: Network) -> list[str]:
         """The kinds that are not measured yet, or were with other settings."""
-        return self.lacking_in(self.stored.results.get(network.config.id, {}), network)
+        return self.lacking_in(self._record(network), network)
 
     def lacking_in(self, record: dict[str, Any], network: Network) -> list[str]:
         done, kinds = record.get("settings", {}), self.plan.measurement.kinds(network)
         return [kind for kind, settings in kinds.items() if done.get(kind) != short(settings)]
+
+    def is_outdated(self, network: Network) -> bool:
+        """Measured with other settings; one that is only unfinished is not."""
+        done = self._record(network).get("settings", {})
+        return any(kind in done for kind in self.lacking(network))
+
+    def _record(self, network: Network) -> dict[str, Any]:
+        return self.stored.results.get(network.config.id, {})
 
 
 def subjects(plan: FigurePlan, table: Experiment, results: Path) -> Subjects:
@@ -177,10 +185,8 @@ def _under_way(found: Subjects, measured: int) -> str:
 
 def _outdated(found: Subjects) -> tuple[str, ...]:
     """Records of networks that are still wanted, with settings that are not."""
-    ids = [n.config.id for n in found.networks if found.lacking(n) and n.config.id in found.stored.results]
+    ids = [n.config.id for n in found.networks if found.is_outdated(n)]
     if not ids:
         return ()
-    return (
-        f"{found.plan.name}: {count(len(ids), 'record')} unfinished or measured with other settings: skipped "
-        f"(first {ids[0]})",
-    )
+    records = f"{count(len(ids), 'record')} measured with other settings"
+    return (f"{found.plan.name}: {records}: skipped (first {ids[0]})",)
