@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo test test-long check lint types arrows format docs gallery wheel clean
+.PHONY: demo test test-long check lint types arrows format docs page gallery wheel clean
 
 demo: .venv/lab
 	$(BIN)/jacnorm demo
@@ -14,7 +14,7 @@ test: .venv/installed
 test-long: .venv/installed
 	$(BIN)/pytest -n 2 --dist loadgroup
 
-check: lint types arrows docs test
+check: lint types arrows docs page test
 
 lint: .venv/installed
 	$(BIN)/ruff check .
@@ -33,6 +33,13 @@ format: .venv/installed
 # Into site/. --strict makes warnings errors, unless --quiet hides them from it. The variable silences an advertisement.
 docs: .venv/installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# Makes docs/reproduction.md from results/ again, and fails if it told something else.
+page: .venv/installed
+	rm -rf docs/reproduction
+	$(BIN)/jacnorm report --markdown docs/reproduction.md
+	git diff --exit-code --stat docs/reproduction.md
+	! git status --porcelain docs/reproduction | grep -v '^ M' # new or gone; lines may be drawn a little otherwise elsewhere
 
 # Draws the pictures of docs/gallery/ again.
 gallery: .venv/installed

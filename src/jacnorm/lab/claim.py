@@ -1,7 +1,7 @@
 """What is claimed, as an experiment's file has it.
 
 [[claims]]                         # more is above less
-says = "“…” (section 4.1)"         # optional: the words that this claim, and those after it, are to test
+says = "“…” (section 4.1)"         # optional, also several: what this claim, and those after it, are to test
 text = "Spectral is better than Spectral-Bound"
 more = "spectral"
 less = "spectral-bound"
@@ -41,12 +41,12 @@ class Claim:
     more: str = ""
     less: str = ""
     within: float | None = None
-    methods: tuple[str, ...] = ()  # that `within` is about
+    methods: tuple[str, ...] = ()  # that `within` or `rises_with` is about
     of: str = ""  # the one of them that all others are compared with
     factor: tuple[float, float] | None = None
     rises_with: str = ""  # a quantity, too
     ours: bool = False  # not the paper's
-    says: str = ""  # the words of the paper that it tests
+    says: tuple[str, ...] = ()  # the words that it tests
 
     @property
     def quantities(self) -> tuple[str, ...]:
@@ -63,8 +63,8 @@ def read_claims(where: object, claims: Any) -> tuple[Claim, ...]:
         raise ConfigError(f"{where}: a claim begins with [[claims]], in double brackets")
     found: list[Claim] = []
     for claim in claims:
-        before = {"says": found[-1].says} if found and found[-1].says else {}
-        found.append(_claim(where, {**before, **claim}))
+        before = found[-1].says if found and not claim.get("ours") else ()  # what is ours quotes nobody
+        found.append(_claim(where, {"says": list(before), **claim} if before else claim))
     return tuple(found)
 
 
@@ -86,7 +86,11 @@ def _claim(where: object, claim: Mapping[str, Any]) -> Claim:
         if not is_right(value):
             raise ConfigError(f"{where}: a claim's {name} = {value!r}: {what} is needed")
     settings: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in claim.items()}
+    if isinstance(claim.get("says"), str):
+        settings["says"] = (claim["says"],)
     found = Claim(**settings)
+    if found.rises_with == found.quantity or (found.rises_with and 0 < len(found.methods) < 3):
+        raise ConfigError(f"{where}: rises_with needs another quantity, and three methods or more")
     if found.of and found.methods and found.of not in found.methods:
         raise ConfigError(f"{where}: a claim is of {found.of!r}, which is not among its methods")
     if found.more and found.more == found.less:
@@ -107,7 +111,8 @@ def _is_word(value: Any) -> bool:
 
 
 _KINDS: dict[str, tuple[Any, str]] = {
-    **dict.fromkeys(("text", "quantity", "more", "less", "of", "rises_with", "says"), (_is_word, "a text")),
+    **dict.fromkeys(("text", "quantity", "more", "less", "of", "rises_with"), (_is_word, "a text")),
+    "says": (lambda v: _is_word(v) or (_all(v, _is_word) and v), "a text or several"),
     "within": (lambda v: _is_number(v) and v > 0, "a number above 0"),
     "methods": (lambda v: _all(v, _is_word) and len(set(v)) == len(v) > 1, "a list of two names or more"),
     "factor": (lambda v: _all(v, _is_number) and len(v) == 2 and 0 < v[0] < v[1], "[least, most]"),

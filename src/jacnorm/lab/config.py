@@ -38,11 +38,11 @@ _CHOICES = {
     "convolution": ("operator", "kernel"),
 }
 # A setting that makes another method of one, and what tables call it then.
-_VARIANTS = {
+VARIANTS = {
     "spectral": ("warm_start", True, "spectral-warm"),
     "spectral-bound": ("convolution", "kernel", "spectral-bound-kernel"),
 }
-TOLD_BY_THE_LABEL = {"method", *(name for name, _, _ in _VARIANTS.values())}
+TOLD_BY_THE_LABEL = {"method", *(name for name, _, _ in VARIANTS.values())}
 
 
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
@@ -83,7 +83,7 @@ class RunConfig:
     fraction: float = 1.0  # only so large a part of each batch does
 
     def __post_init__(self) -> None:
-        for method, (name, value, label) in _VARIANTS.items():
+        for method, (name, value, label) in VARIANTS.items():
             if self.method == label:
                 raise ConfigError(
                     f'method = "{label}": tables call it so; write method = "{method}" and '
@@ -113,8 +113,8 @@ class RunConfig:
     @property
     def label(self) -> str:
         """What tables call the method: spectral is the paper's, with random starts."""
-        if self.method in _VARIANTS:
-            name, value, label = _VARIANTS[self.method]
+        if self.method in VARIANTS:
+            name, value, label = VARIANTS[self.method]
             return label if getattr(self, name) == value else self.method
         return self.method
 

@@ -54,6 +54,7 @@ def test_a_figure_under_another_protocol():
         ('figure = 4\nnetworks = "x"\nbeside = 3', "beside = 3: needs a figure's name"),
         ('figure = 4\nnetworks = "x"\nbeside = "y"', "y.toml: there is no such file"),
         ('figure = 4\nnetworks = "x"\nbeside = "other"', "'other' is about other networks, z"),
+        ('figure = 3\nnetworks = "z"\nbeside = "other"', "'other' measures '.*' as well"),
     ],
 )
 def test_bad_files(tmp_path, text, message):
@@ -88,6 +89,15 @@ def test_a_figures_claims_are_about_what_it_measures(tmp_path, claim, message):
         f'figure = 3\nnetworks = "mine"\n[[claims]]\ntext = "x"\n{claim}'
     )
     with pytest.raises(ConfigError, match=re.escape(message)):
+        all_items(tmp_path)
+
+
+def test_both_quantities_of_a_rise_are_known_of_the_same(tmp_path):
+    (tmp_path / "mine.toml").write_text('[grid]\nmethod = ["none"]')
+    (tmp_path / "times.toml").write_text('figure = 5\nnetworks = "mine"')
+    claim = '[[claims]]\ntext = "x"\nquantity = "sampled"\nrises_with = "time"'
+    (tmp_path / "sizes.toml").write_text(f'figure = 4\nnetworks = "mine"\nbeside = "times"\n{claim}')
+    with pytest.raises(ConfigError, match="time is not known of 'none'"):
         all_items(tmp_path)
 
 

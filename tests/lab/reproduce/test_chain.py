@@ -111,7 +111,10 @@ def test_sweep_reproduce_and_report(home, reproduce, capsys):
         assert f"{title}\n{'=' * len(title)}\n" in first
     assert first.count("Two-stage screening: 7 settings, 1 seed, 1 epoch; then the best of each method") == 1
     assert first.count("Protocol “paper”: settings are chosen by the loss on the test split") == 1
-    assert first.count("About the networks that were chosen in “Table 1, digits” (protocol “paper”") == 3
+    assert (
+        first.count("About the networks that were chosen in “Table 1, digits”: two-stage screening by the")
+        == 3
+    )
     assert "missing" not in first.lower()
     assert "warning" not in first
     files = {file.relative_to(home): file.read_bytes() for file in (home / "results").rglob("*.json")}

@@ -101,7 +101,8 @@ def test_figure_3(table, tmp_path):
     assert stronger.rows[0] == ("none", "2", *["41.00 ± 1.41"] * 3, "30.00 ± 0.00")
     assert "first 100 test images" in section.notes[1]
     assert section.notes[0] == (
-        "About the networks that were chosen in “Table” (protocol “paper”, two-stage screening)."
+        "About the networks that were chosen in “Table”: two-stage screening by the loss on the test split "
+        "(protocol “paper”)."
     )
     assert paper.caption.endswith("(Protocol “paper”, two-stage screening.)")
     assert section.warnings == ()
@@ -153,6 +154,9 @@ def test_a_claim_about_two_figures(table, tmp_path):
     assert (relation.x, relation.y) == ("sampled", "pgd-worst")
     assert relation.points["none"] == [(1.0, 40.0), (1.1, pytest.approx(42.0))]  # seeds 0 and 1
     assert relation.points["spectral"] == [(4.0, 50.0), (4.1, pytest.approx(52.0))]
+    some = replace(claim, methods=("none", "spectral", "spectral-warm"))
+    (relation,) = figure(replace(both, claims=(some, claim)), table, tmp_path).relations  # drawn once
+    assert list(relation.points) == list(some.methods)
 
 
 def test_figure_5(table, tmp_path):
@@ -302,6 +306,36 @@ def test_what_another_figure_has_measured_is_taken_over(table, tmp_path, counted
     other = replace(second, name="other-digits", measurement=replace(ROBUSTNESS, images=200))
     measure(other, table, tmp_path, bench)
     assert len(counted.done) == 8 * 4 + 4 + 8 * 4  # other settings: all are measured
+
+
+def test_distances_beside_other_rivals_are_not_taken_over(table, tmp_path, monkeypatch):
+    """They are those of points that all methods classify correctly."""
+    done = []
+    monkeypatch.setattr(Bench, "has", lambda self, network, with_rivals: True)
+    monkeypatch.setattr(
+        Distances, "measure", lambda self, kind, network, bench: done.append(network.config.id) or {kind: {}}
+    )
+    bench = Bench("digits", tmp_path / "runs", None, torch.device("cpu"))
+    first = plan(4, Distances(images=100, directions=5))
+    measure(first, table, tmp_path, bench)
+    measure(replace(first, name="again"), table, tmp_path, bench)
+    assert len(done) == 8
+    fewer = replace(table, runs=tuple(run for run in table.runs if run.label != "none"))
+    measure(replace(first, name="fewer"), fewer, tmp_path, bench)
+    assert len(done) == 8 + 6
+
+
+def test_times_are_not_taken_over(table, tmp_path, monkeypatch):
+    """They are this machine's."""
+    done = []
+    monkeypatch.setattr(Bench, "has", lambda self, network, with_rivals: True)
+    monkeypatch.setattr(
+        Cost, "measure", lambda self, kind, network, bench: done.append(network.config.id) or {kind: {}}
+    )
+    bench = Bench("digits", tmp_path / "runs", None, torch.device("cpu"))
+    for name in ("first", "second"):
+        measure(replace(plan(5, Cost()), name=name), table, tmp_path, bench)
+    assert len(done) == 2 * 6
 
 
 def test_what_was_measured_of_an_own_net_is_not_taken_over(table, tmp_path, counted):

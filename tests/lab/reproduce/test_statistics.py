@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jacnorm.lab.reproduce.statistics import holm, paired, standard_errors, summary, trend
+from jacnorm.lab.reproduce.statistics import (
+    correlation_within,
+    foretold,
+    holm,
+    paired,
+    rise,
+    standard_errors,
+    summary,
+)
 
 
 def seeds(values):
@@ -74,30 +82,75 @@ def test_standard_errors():
     assert standard_errors(summary([95.0]), 95.0, 2.0) is None
 
 
-@pytest.mark.parametrize("blocks", [[(1, 2, 3), (1, 3, 2)], [(1, 2, 3), (1, 2, 3)], [(3, 1, 2), (2, 1, 3)]])
-def test_trend_counts_all_orders(blocks):
-    """Under no order, each of the 3!² pairs of rankings is as likely."""
+@pytest.mark.parametrize("rows", [[(1, 2, 3), (1, 3, 2)], [(1, 2, 3), (1, 2, 3)], [(3, 1, 2), (2, 1, 3)]])
+def test_a_rise_counts_all_orders(rows):
+    """Without any, each of the 3!² pairs of rankings is as likely; both ends count."""
 
     def statistic(rankings):
         return sum((j + 1) * rank for ranking in rankings for j, rank in enumerate(ranking))
 
-    everything = list(product(permutations((1, 2, 3)), repeat=2))
-    at_least = sum(statistic(rankings) >= statistic(blocks) for rankings in everything)
-    found = trend([seeds([block[j] / 10 for block in blocks]) for j in range(3)])
-    assert (found.seeds, found.statistic) == (2, statistic(blocks))
-    assert found.p == pytest.approx(at_least / 36)
+    everything = [statistic(rankings) for rankings in product(permutations((1, 2, 3)), repeat=2)]
+    up = sum(found >= statistic(rows) for found in everything)
+    down = sum(found <= statistic(rows) for found in everything)
+    found = rise([[value / 10 for value in row] for row in rows])
+    assert (found.n, found.statistic, found.rises) == (2, statistic(rows), up < down)
+    assert found.p == pytest.approx(min(1, 2 * min(up, down) / 36))
 
 
-def test_a_perfect_order_of_five_in_five_seeds():
-    columns = [seeds([m + 0.1 * s for s in range(5)]) for m in range(5)]
-    assert trend(columns).statistic == 5 * (1 + 4 + 9 + 16 + 25)
-    assert trend(columns).p == pytest.approx(1 / math.factorial(5) ** 5)
-    assert trend(columns[::-1]).p == pytest.approx(1)
+def test_a_perfect_rise_of_five_in_five_rows():
+    rows = [[m + 0.1 * s for m in range(5)] for s in range(5)]
+    assert rise(rows).statistic == 5 * (1 + 4 + 9 + 16 + 25)
+    assert rise(rows).rises
+    assert rise(rows).p == pytest.approx(2 / math.factorial(5) ** 5)
+    fall = rise([row[::-1] for row in rows])
+    assert not fall.rises
+    assert fall.p == rise(rows).p
 
 
 def test_nothing_to_test():
-    assert trend([seeds([1.0, 2.0]), seeds([2.0, 3.0])]) is None  # two methods
-    assert trend([seeds([1.0]), seeds([2.0]), seeds([3.0])]) is None  # one seed
+    assert rise([[1.0, 2.0], [2.0, 3.0]]) is None  # two methods
+    assert rise([[1.0, 2.0, 3.0]]) is None  # one seed
+    assert rise(foretold({}, {})) is None
+
+
+def test_the_order_of_a_seed_is_foretold_by_the_others():
+    """Seed 0 puts b on top by itself; the others put a there, and of them alone it is."""
+    by = {"a": seeds([0.0, 9.0, 9.0]), "b": seeds([5.0, 1.0, 1.0]), "c": {0: 3.0, 1: 3.0, 2: 3.0, 3: 99.0}}
+    of = {"a": seeds([10, 11, 12]), "b": seeds([20, 21, 22]), "c": {0: 30, 1: 31, 2: 32, 3: 33}}
+    assert foretold(of, by) == [[20, 30, 10], [21, 31, 11], [22, 32, 12]]  # seed 3 is not in common
+
+
+def test_two_quantities_that_share_only_chance_do_not_rise_together():
+    """With the order of the very networks that are tested, half of these would be found to rise."""
+    generator, found = np.random.default_rng(0), 0
+    for _ in range(200):
+        x = generator.normal(size=(6, 5))
+        y = 0.9 * x + math.sqrt(1 - 0.81) * generator.normal(size=(6, 5))
+        by, of = ({str(i): seeds(row) for i, row in enumerate(values)} for values in (x, y))
+        test = rise(foretold(of, by))
+        found += test.rises and test.p < 0.05
+    assert found < 0.08 * 200
+
+
+def test_correlation_within_methods():
+    """The mean of each method's own, whatever its scale and place."""
+    x = {"a": seeds([1.0, 2.0, 4.0]), "b": seeds([100.0, 300.0, 200.0, 250.0]), "c": seeds([1.0])}
+    y = {"a": seeds([5.0, 1.0, 2.0]), "b": seeds([0.1, 0.3, 0.15, 0.2]), "c": seeds([7.0])}
+    own = [np.corrcoef(list(x[name].values()), list(y[name].values()))[0, 1] for name in "ab"]
+    found = correlation_within(x, y)
+    assert found.r == pytest.approx((2 * own[0] + 3 * own[1]) / 5)
+    half = 1.96 / math.sqrt(3)
+    assert found.low == pytest.approx(math.tanh(math.atanh(found.r) - half))
+    assert found.high == pytest.approx(math.tanh(math.atanh(found.r) + half))
+
+
+def test_correlation_of_a_few_networks_is_not_told():
+    few = {"a": seeds([1.0, 2.0, 4.0])}
+    assert correlation_within(few, few) is None
+    flat = {"a": seeds([1.0] * 6)}
+    assert correlation_within(flat, flat) is None
+    same = {"a": seeds([1.0, 2.0, 4.0, 3.0, 7.0])}
+    assert correlation_within(same, same).r == pytest.approx(1)
 
 
 def test_holm():

@@ -86,6 +86,7 @@ def test_the_table(experiment, complete):
         ("spectral-warm", "3", "96.80 ± 0.10", "–", "–", "–", "2.00 ± 0.00"),
     )
     assert accuracy.best == 2  # of the paper's; ours is above it
+    assert accuracy.marked_caption.endswith("Bold: the highest mean of the paper's methods.")
     titles = (
         "method",
         "learning rate",
@@ -108,15 +109,16 @@ def test_the_table(experiment, complete):
 
 def test_agreement_with_the_paper_in_words(experiment, complete):
     assert table1(experiment, complete).notes[2] == (
-        "Within 2 standard errors of the paper's mean: none, l2, spectral."
+        "Within 2 standard errors of the paper's mean: “none”, “l2”, “spectral”."
     )
     other = replace(experiment, paper={**experiment.paper, "none": [99.0, 0.1], "l2": [90.0, 0.1]})
     assert table1(other, complete).notes[2] == (
-        "Within 2 standard errors of the paper's mean: spectral; further below: none; further above: l2."
+        "Within 2 standard errors of the paper's mean: “spectral”; further below: “none”; "
+        "further above: “l2”."
     )
     alone = replace(experiment, paper={"none": [99.0, 0.1]})
     assert table1(alone, complete).notes[2] == (
-        "Within 2 standard errors of the paper's mean: no method; further below: none."
+        "Within 2 standard errors of the paper's mean: not one; further below: “none”."
     )
 
 
@@ -263,6 +265,8 @@ def test_a_sweep_under_way_shows_what_is_there(experiment, results):
 def test_without_the_papers_numbers_there_are_no_columns_for_them(experiment, complete):
     accuracy, _ = table1(replace(experiment, paper={}, claims=()), complete).tables
     assert accuracy.header == ("method", "n", "accuracy", "σ")
+    assert accuracy.best == 3
+    assert accuracy.marked_caption.endswith("Bold: the highest mean.")
     assert accuracy.rows[0] == ("none", "3", "94.50 ± 0.50", "2.00 ± 0.00")
     assert "paper's" not in accuracy.caption
 

@@ -115,6 +115,10 @@ def test_a_method_whose_runs_all_failed_is_left_out(tmp_path):
             r"about 'spectral', which the grid has not; it has none, spectral-warm \(.*warm_start = true",
         ),
         (
+            f"{GRID}\n[[claims]]\ntext = 'x'\nmore = 'spectral-bound-kernel'\nless = 'none'",
+            r'"spectral-bound" is called spectral-bound-kernel with convolution = "kernel", else spectral-b',
+        ),
+        (
             f"{GRID}\n[[claims]]\ntext = 'x'\nquantity = 'acuracy'\nwithin = 1",
             "there are accuracy, best_accuracy, late_accuracy;",
         ),

@@ -34,7 +34,9 @@ class Part:
     @property
     def own_claims(self) -> tuple[tuple[str, Verdict], ...]:
         """Questions of ours about the paper's tables, and everything that another experiment claims."""
-        return tuple(("", v) for v in self.section.verdicts if v.ours or not self.item.is_papers)
+        return tuple(
+            (" ".join(v.says), v) for v in self.section.verdicts if v.ours or not self.item.is_papers
+        )
 
 
 @dataclass(frozen=True)
@@ -60,9 +62,13 @@ class Content:
     @property
     def trained(self) -> str:
         """How many networks, in words; nothing when there are none."""
-        full = f"{count(self.runs, 'network')} trained in full" if self.runs else ""
-        brief = f"{self.screened} for a few epochs to choose settings" if self.screened else ""
-        return " and ".join(filter(None, (full, brief)))
+        parts = [(self.runs, "in full"), (self.screened, "for a few epochs to choose settings")]
+        told = [(number, how) for number, how in parts if number]
+        if not told:
+            return ""
+        (first, how), *rest = told
+        others = "".join(f" and {number} {how}" for number, how in rest)
+        return f"{count(first, 'network')} trained {how}{others}"
 
     @property
     def claims(self) -> bool:
@@ -76,6 +82,7 @@ def collect(items: Sequence[Item], results: Path) -> Content:
     whole = {name for name, result in trained.items() if not has_diverged(result)}
     screened = {item.table.name: item.table for item, _ in present if item.table.screening_epochs}
     brief = {run.id for table in screened.values() for run in table.screening_runs()}
+    brief -= {run.id for item, _ in present for run in item.table.runs}  # which another has in full
     return Content(
         title=title(told),
         version=__version__,

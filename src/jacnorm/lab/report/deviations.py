@@ -91,7 +91,7 @@ BY_FIGURE: dict[int, tuple[Deviation, ...]] = {
     5: (
         (
             "Seconds on a K80 GPU; errors over all train images",
-            "Ratios to a plain step on the machine named below; errors over some train images",
+            "Ratios to a plain step on one machine; errors over some train images",
             "Ratios carry over between machines better than seconds.",
         ),
         (

@@ -40,5 +40,6 @@ def sentences(told: Sequence[tuple[str, Sequence[Verdict]]]) -> tuple[Sentence, 
     for where, verdicts in told:
         for verdict in verdicts:
             if not verdict.ours:
-                found.setdefault(verdict.says or where, []).append((where, verdict))
+                for words in verdict.says or (where,):
+                    found.setdefault(words, []).append((where, verdict))
     return tuple(Sentence(words, tuple(of)) for words, of in found.items())

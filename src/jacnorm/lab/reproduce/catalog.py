@@ -95,12 +95,11 @@ def _check_claims(file: Path, figure: FigurePlan, table: Experiment) -> None:
         for quantity in claim.quantities:
             if quantity not in measured:
                 raise ConfigError(f"{file}: quantity = {quantity!r}: {did_you_mean(quantity, measured)}")
-        known = measured[claim.quantity]
-        for name in claim.named:
-            if name not in known:
-                raise ConfigError(
-                    f"{file}: {claim.quantity} is not known of {name!r}: {did_you_mean(name, known)}"
-                )
+        for name in claim.named or (measured[claim.quantity] if claim.rises_with else ()):
+            for quantity in claim.quantities:
+                if name not in (known := measured[quantity]):
+                    wrong = f"{quantity} is not known of {name!r}"
+                    raise ConfigError(f"{file}: {wrong}: {did_you_mean(name, known)}")
 
 
 def _item_files(folder: Path, name: str) -> list[Path]:

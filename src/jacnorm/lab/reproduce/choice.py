@@ -18,7 +18,7 @@ class Choice:
     label: str
     setting: RunConfig  # with the first seed
     loss: float  # what it was chosen by
-    next_best: float | None  # the same of the setting that comes after it
+    next_best: float | None  # the same of the setting that comes after it, if one did not diverge
     runs: dict[int, Result]  # seed -> result
     diverged: tuple[int, ...]  # seeds
     seeds: int  # asked for
@@ -51,7 +51,7 @@ def _choice(experiment: Experiment, label: str, results: dict[str, Result]) -> C
         label=label,
         setting=settings[best][0],
         loss=compared[best],
-        next_best=min((loss for key, loss in compared.items() if key != best), default=None),
+        next_best=min((x for key, x in compared.items() if key != best and math.isfinite(x)), default=None),
         runs=full,
         diverged=tuple(seed for seed in ended if seed not in full),
         seeds=len(settings[best]),

@@ -7,9 +7,20 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 from ..claim import Claim
-from .numbers import interval, plain, probability, signed
-from .ordering import ordered
-from .statistics import LEVEL, Difference, Values, common, correlation_within, holm, paired, summary
+from .numbers import interval, probability, signed
+from .statistics import (
+    LEVEL,
+    Difference,
+    Rise,
+    Values,
+    common,
+    correlation_within,
+    foretold,
+    holm,
+    paired,
+    rise,
+    summary,
+)
 from .verdict import FAILS, HOLDS, OPEN, UNTESTED, Verdict
 
 # quantity -> method -> seed -> value; a method without results has no values, and is not left out
@@ -17,14 +28,13 @@ Quantities = Mapping[str, Mapping[str, Values]]
 
 
 def judge(claims: Sequence[Claim], quantities: Quantities, units: Mapping[str, str]) -> tuple[Verdict, ...]:
-    """Comparisons share one error rate, by Holm's correction: the paper's one, and ours another, so that
-    what we ask makes nothing of the paper's harder to confirm. `units` are the quantities'.
+    """Comparisons and rises share one error rate, by Holm's correction: the paper's one, and ours another, so
+    that what we ask makes nothing of the paper's harder to confirm. `units` are the quantities'.
     """
-    differences = {claim: _difference(claim, quantities) for claim in claims if _is_comparison(claim)}
-    tested = {claim: d for claim, d in differences.items() if d is not None}
+    tested = {claim: found for claim in claims if (found := _test(claim, quantities)) is not None}
     corrected: dict[Claim, float] = {}
     for ours in (False, True):
-        family = {claim: d.p for claim, d in tested.items() if claim.ours is ours}
+        family = {claim: found.p for claim, found in tested.items() if claim.ours is ours}
         corrected |= zip(family, holm(list(family.values())), strict=True)
     return tuple(
         _judged(claim, quantities, units.get(claim.quantity, ""), tested.get(claim), corrected.get(claim))
@@ -32,50 +42,66 @@ def judge(claims: Sequence[Claim], quantities: Quantities, units: Mapping[str, s
     )
 
 
+def _test(claim: Claim, quantities: Quantities) -> Difference | Rise | None:
+    methods = quantities.get(claim.quantity, {})
+    if claim.rises_with:
+        of = {name: methods[name] for name in claim.methods or methods if name in methods}
+        return rise(foretold(of, quantities[claim.rises_with]))
+    if claim.within is not None or claim.factor is not None:
+        return None
+    return paired(methods.get(claim.more, {}), methods.get(claim.less, {}))
+
+
 def _judged(
-    claim: Claim, quantities: Quantities, unit: str, d: Difference | None, p: float | None
+    claim: Claim, quantities: Quantities, unit: str, found: Difference | Rise | None, p: float | None
 ) -> Verdict:
     methods = quantities.get(claim.quantity, {})
     asked = claim.named if claim.more or claim.methods else tuple(methods)
     if absent := [name for name in asked if not methods.get(name)]:
         return _verdict(claim, UNTESTED, f"no results for {', '.join(absent)}")
-    if claim.rises_with:
-        return _rising(claim, {name: methods[name] for name in asked}, quantities[claim.rises_with], unit)
     if claim.within is not None:
         return _alike(claim, {name: methods[name] for name in asked}, unit)
     if claim.factor is not None:
         return _ratio(claim, methods)
-    if d is None or p is None:
+    if claim.rises_with:
+        of, by = {name: methods[name] for name in asked}, quantities[claim.rises_with]
+        return _rising(claim, of, by, found if isinstance(found, Rise) else None, p)
+    if not isinstance(found, Difference) or p is None:
         return _open(claim, _too_few(claim, methods, unit))
-    outcome = OPEN if p >= 1 - LEVEL else HOLDS if d.mean > 0 else FAILS
-    shown = f"{claim.more} − {claim.less} = {interval(d, unit)}"
-    alone, corrected = probability(d.p), probability(p)
+    shown = f"{claim.more} − {claim.less} = {interval(found, unit)}"
+    return _verdict(claim, _outcome(found.mean > 0, p), f"{shown}, {_chance(found, p)}")
+
+
+def _outcome(as_claimed: bool, p: float) -> str:
+    if p >= 1 - LEVEL:
+        return OPEN
+    return HOLDS if as_claimed else FAILS
+
+
+def _chance(found: Difference | Rise, p: float) -> str:
+    """How likely by chance, alone and among all that is tested with it."""
+    alone, corrected = probability(found.p), probability(p)
     both = alone if alone == corrected else f"{alone}, corrected {corrected.removeprefix('p = ')}"
-    return _verdict(claim, outcome, f"{shown}, {both}, n = {d.n}")
+    return f"{both}, n = {found.n}"
 
 
 def _verdict(claim: Claim, outcome: str, evidence: str) -> Verdict:
     return Verdict(claim.text, outcome, evidence, claim.ours, claim.says)
 
 
-def _is_comparison(claim: Claim) -> bool:
-    return bool(claim.more) and claim.factor is None
-
-
-def _difference(claim: Claim, quantities: Quantities) -> Difference | None:
-    methods = quantities.get(claim.quantity, {})
-    return paired(methods.get(claim.more, {}), methods.get(claim.less, {}))
-
-
-def _rising(claim: Claim, methods: Mapping[str, Values], by: Mapping[str, Values], unit: str) -> Verdict:
-    """The order that the means of one quantity put the methods in, tested on the other."""
-    if absent := [name for name in methods if not by.get(name)]:
+def _rising(
+    claim: Claim, of: Mapping[str, Values], by: Mapping[str, Values], found: Rise | None, p: float | None
+) -> Verdict:
+    if absent := [name for name in of if not by.get(name)]:
         return _verdict(claim, UNTESTED, f"no {claim.rises_with} of {', '.join(absent)}")
-    order = sorted(methods, key=lambda name: summary(list(by[name].values())).mean)
-    outcome, evidence = ordered(methods, order, unit)
-    r = correlation_within(by, methods)
-    within = "" if r is None else f"; among networks of one method r = {plain(r)}"
-    return _verdict(claim, outcome, f"{' < '.join(order)}: {evidence}{within}")
+    if found is None or p is None:
+        return _open(claim, "fewer than three methods or two seeds in common: there is nothing to test")
+    order = sorted(of, key=lambda name: summary(list(by[name].values())).mean)
+    evidence = f"{' < '.join(order)}: Page's L = {found.statistic:g}, {_chance(found, p)}"
+    if within := correlation_within(by, of):
+        r = f"{signed(within.r)} [{signed(within.low)}, {signed(within.high)}]"
+        evidence += f"; among networks of one method r = {r}"
+    return _verdict(claim, _outcome(found.rises, p), evidence)
 
 
 def _alike(claim: Claim, methods: Mapping[str, Values], unit: str) -> Verdict:

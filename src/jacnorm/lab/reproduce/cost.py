@@ -40,6 +40,7 @@ class Cost:
     methods: tuple[str, ...] = ("spectral-bound", "spectral", "spectral-warm")
 
     units = UNITS
+    is_portable = False
     needs_rivals = False
 
     def kinds(self, network: Network) -> dict[str, dict[str, Any]]:

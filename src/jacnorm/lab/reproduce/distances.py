@@ -25,6 +25,7 @@ class Distances:
     directions: int = DIRECTIONS
 
     methods = None
+    is_portable = True
     needs_rivals = True
     units = dict.fromkeys(KINDS, "in 2-norm")
 

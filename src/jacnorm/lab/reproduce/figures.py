@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,12 @@ from ..environment import environment
 from ..fingerprint import is_own
 from ..results import ResultError, read_result, short, write_record
 from ..sweep.experiment import Experiment
+from .choice import Choice
 from .claims import Quantities, judge
 from .numbers import count
 from .plan import FigurePlan
 from .section import Groups, Relation, Section
+from .settings import with_settings
 from .statistics import common
 from .stored import Stored, read_folder
 from .subject import Bench, Network, networks
@@ -36,6 +38,7 @@ class Subjects:
     """The networks of a figure, and what is stored of them."""
 
     plan: FigurePlan
+    choices: tuple[Choice, ...]
     networks: tuple[Network, ...]
     stored: Stored
 
@@ -60,7 +63,7 @@ def subjects(plan: FigurePlan, table: Experiment, results: Path) -> Subjects:
     _, choices = read_table1(table, results)
     found = networks(choices, plan.measurement.methods)
     stored = read_folder(results / plan.name, {n.config.id for n in found}, RECORD_PARTS)
-    return Subjects(plan, found, stored)
+    return Subjects(plan, choices, found, stored)
 
 
 def measure(plan: FigurePlan, table: Experiment, results: Path, bench: Bench) -> None:
@@ -68,8 +71,9 @@ def measure(plan: FigurePlan, table: Experiment, results: Path, bench: Bench) ->
     found = subjects(plan, table, results)
     if found.stored.newer:
         return
-    _adopt(found, results)
-    found = subjects(plan, table, results)
+    if plan.measurement.is_portable:
+        _adopt(found, results)
+        found = subjects(plan, table, results)
     with_rivals = plan.measurement.needs_rivals
     here = [n for n in found.networks if bench.has(n, with_rivals=with_rivals)]
     away = sum(bool(found.lacking(n)) and n not in here for n in found.networks)
@@ -100,7 +104,8 @@ def _adopt(found: Subjects, results: Path) -> None:
 
 def _serves(file: Path, network: Network, found: Subjects) -> bool:
     try:
-        return not found.lacking_in(read_result(file, RECORD_PARTS), network)
+        record = read_result(file, RECORD_PARTS)
+        return record["id"] == network.config.id and not found.lacking_in(record, network)
     except ResultError:  # the result of a training; a damaged record is named where it belongs
         return False
 
@@ -135,19 +140,20 @@ def figure(plan: FigurePlan, table: Experiment, results: Path) -> Section:
     records = _records(found, table)
     groups = {label: of for label, of in records.items() if of}
     measured = sum(map(len, groups.values()))
-    beside = _records(subjects(plan.beside, table, results), table) if plan.beside else {}
-    quantities = plan.quantities(records, beside)
+    beside = subjects(plan.beside, table, results) if plan.beside else None
+    quantities = plan.quantities(records, _records(beside, table) if beside else {})
+    verdicts = judge(plan.claims, quantities, plan.units) if groups else ()
     return Section(
         name=plan.name,
         title=plan.title,
         notes=(_whose(table), *plan.measurement.notes(), *_missing(found, measured)),
         tables=stamped(table, plan.measurement.tables(groups)) if groups else (),
-        verdicts=judge(plan.claims, quantities, plan.units) if groups else (),
-        warnings=(*found.stored.warnings, *_outdated(found)),
+        verdicts=with_settings(plan.claims, verdicts, found.choices) if groups else (),
+        warnings=(*_warnings(found), *(_warnings(beside) if beside else ())),
         under_way=_under_way(found, measured),
         groups=groups or None,
         figure=plan.figure,
-        relations=tuple(_relation(c, quantities) for c in plan.claims if c.rises_with),
+        relations=_relations(plan.claims, quantities),
         results=tuple(record for of in groups.values() for record in of),
     )
 
@@ -161,14 +167,21 @@ def _records(found: Subjects, table: Experiment) -> Groups:
     }
 
 
-def _relation(claim: Claim, quantities: Quantities) -> Relation:
-    x, y = quantities[claim.rises_with], quantities[claim.quantity]
-    points = {label: [(x[label][s], y[label][s]) for s in common(x[label], y[label])] for label in y}
-    return Relation(claim.rises_with, claim.quantity, {label: of for label, of in points.items() if of})
+def _relations(claims: Sequence[Claim], quantities: Quantities) -> tuple[Relation, ...]:
+    """What is claimed to rise with something else, each pair of quantities once."""
+    found: dict[tuple[str, str], Relation] = {}
+    for claim in claims:
+        if claim.rises_with:
+            x, y = quantities[claim.rises_with], quantities[claim.quantity]
+            points = {n: [(x[n][s], y[n][s]) for s in common(x[n], y[n])] for n in claim.methods or y}
+            drawn = {name: of for name, of in points.items() if of}
+            pair = (claim.rises_with, claim.quantity)
+            found.setdefault(pair, Relation(*pair, drawn))
+    return tuple(found.values())
 
 
 def _whose(table: Experiment) -> str:
-    return f"About the networks that were chosen in “{table.title}” ({in_short(table)})."
+    return f"About the networks that were chosen in “{table.title}”: {in_short(table)}."
 
 
 def _missing(found: Subjects, measured: int) -> tuple[str, ...]:
@@ -183,10 +196,10 @@ def _under_way(found: Subjects, measured: int) -> str:
     return "" if measured == len(found.networks) else f"{measured} of {len(found.networks)} networks"
 
 
-def _outdated(found: Subjects) -> tuple[str, ...]:
-    """Records of networks that are still wanted, with settings that are not."""
+def _warnings(found: Subjects) -> tuple[str, ...]:
+    """Of files that cannot be read, and of records that are still wanted, with settings that are not."""
     ids = [n.config.id for n in found.networks if found.is_outdated(n)]
     if not ids:
-        return ()
+        return found.stored.warnings
     records = f"{count(len(ids), 'record')} measured with other settings"
-    return (f"{found.plan.name}: {records}: skipped (first {ids[0]})",)
+    return (*found.stored.warnings, f"{found.plan.name}: {records}: skipped (first {ids[0]})")

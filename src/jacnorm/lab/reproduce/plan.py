@@ -67,6 +67,8 @@ def read_figure(path: Path) -> FigurePlan:
     other, _ = _read(path.with_name(f"{beside}.toml"))
     if other.networks != plan.networks:
         raise ConfigError(f"{path}: beside = {beside!r} is about other networks, {other.networks}")
+    if both := set(other.measurement.quantities({})) & set(plan.measurement.quantities({})):
+        raise ConfigError(f"{path}: beside = {beside!r} measures {both.pop()!r} as well: which is meant?")
     return replace(plan, beside=other)
 
 

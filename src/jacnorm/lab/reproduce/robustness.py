@@ -39,6 +39,7 @@ class Robustness:
     judge_images: int = 0  # none: it costs as much as all the rest
 
     methods = None
+    is_portable = True
     needs_rivals = False
     units = UNITS
 

@@ -14,7 +14,7 @@ Groups = dict[str, list[dict[str, Any]]]  # method -> records of its networks
 Points = dict[str, tuple[float, float | None]]  # method -> mean and standard deviation
 
 
-CLAIMS = "Claims (decided by the corrected p-values; intervals stand for one comparison alone)"
+CLAIMS = "Claims (where p is corrected for the number of tests, that decides; else the interval)"
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,8 @@ class Table:
     caption: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    best: int | None = None  # a row to stand out
+    best: int | None = None  # a row to stand out ...
+    bold: str = ""  # ... and why
 
     def text(self) -> str:
         return f"{_wrapped(self.caption)}\n\n{table([self.header, *self.rows])}"
@@ -34,7 +35,7 @@ class Table:
     @property
     def marked_caption(self) -> str:
         """Where the best row is bold, that is explained."""
-        return self.caption if self.best is None else f"{self.caption} Bold: the highest mean."
+        return self.caption if self.best is None else f"{self.caption} Bold: {self.bold}."
 
 
 @dataclass(frozen=True)
@@ -83,12 +84,12 @@ def _wrapped(text: str) -> str:
 
 
 def _words(verdict: Verdict) -> str:
-    return "" if verdict.ours else verdict.says
+    return "\n".join(map(_wrapped, verdict.says))
 
 
 def _told(says: str, verdicts: list[Verdict]) -> str:
     """Verdicts, below the words of the paper that they are about."""
-    return "\n".join([*([_wrapped(says)] if says else []), *map(_line, verdicts)])
+    return "\n".join([*([says] if says else []), *map(_line, verdicts)])
 
 
 def _line(verdict: Verdict) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from ..claim import Claim
 from ..config import TOLD_BY_THE_LABEL, RunConfig, field_names
 from ..results import validation_loss
 from ..sweep.experiment import Experiment
@@ -12,6 +14,7 @@ from .choice import Choice
 from .numbers import NOTHING, mean_sd, plain
 from .section import Table
 from .statistics import summary
+from .verdict import UNTESTED, Verdict
 
 ALWAYS = ("learning_rate", "batch_size", "weight")
 LOSSES = {"paper": "test loss", "held-out": "held-out loss"}  # what each protocol chooses by
@@ -51,17 +54,37 @@ def _row(experiment: Experiment, choice: Choice, names: Sequence[str]) -> tuple[
     grid = sorted({run.weight for run in experiment.runs})
     edge = "*" if len(grid) > 2 and setting.get("weight") in (grid[0], grid[-1]) else ""  # of two, each is
     cells = [(edge if name == "weight" else "") + _shown(setting.get(name)) for name in names]
-    losses = [plain(choice.loss, 3), NOTHING if choice.next_best is None else plain(choice.next_best, 3)]
+    losses = [NOTHING if loss is None else plain(loss, 3) for loss in (choice.loss, choice.next_best)]
     if experiment.screening_epochs is not None:
         ended = [validation_loss(result) for result in choice.runs.values()]
         losses.append(mean_sd(summary(ended), 3) if ended else NOTHING)
     return (choice.label, *cells, *losses, f"{choice.compared} of {choice.settings}")
 
 
-def differing_settings(a: Choice, b: Choice) -> str:
-    """What two methods were trained with beside their own λ, where it is not the same."""
-    ours, theirs = a.setting.relevant(), b.setting.relevant()
-    told = {*TOLD_BY_THE_LABEL, "weight"}
+def with_settings(
+    claims: Sequence[Claim], verdicts: Sequence[Verdict], choices: Sequence[Choice]
+) -> tuple[Verdict, ...]:
+    """Two methods may differ in more than the regularizer, which a reader must not miss."""
+    chosen = {choice.label: choice for choice in choices}
+    found = []
+    for claim, verdict in zip(claims, verdicts, strict=True):
+        more, less = chosen.get(claim.more), chosen.get(claim.less)
+        if more is not None and less is not None and verdict.outcome != UNTESTED:
+            others = differing_settings(more.setting, less.setting)
+            told = f"{verdict.evidence}; settings differ, too: {others}" if others else verdict.evidence
+            verdict = replace(verdict, evidence=told)
+        found.append(verdict)
+    return tuple(found)
+
+
+def differing_settings(a: RunConfig, b: RunConfig) -> str:
+    """
+    >>> slow = RunConfig(method="none", learning_rate=0.001, batch_size=16)
+    >>> differing_settings(RunConfig(), slow)
+    'learning rate 0.01 and 0.001, batch size 32 and 16'
+    """
+    ours, theirs = a.relevant(), b.relevant()
+    told = TOLD_BY_THE_LABEL | ({"weight"} if a.method != b.method else set())  # each has a λ of its own
     names = [n for n in field_names() if n in ours and n in theirs and n not in told and ours[n] != theirs[n]]
     return ", ".join(f"{_title(name)} {_shown(ours[name])} and {_shown(theirs[name])}" for name in names)
 

@@ -1,4 +1,4 @@
-"""Means over seeds, paired differences, and tests of an order.
+"""Means over seeds, paired differences, and tests of a rise.
 
 Two runs of one seed start from the same weights and see the same order of images, so methods are compared
 seed by seed. (scipy.stats takes a second to import, so only those who need it wait for it.)
@@ -78,38 +78,64 @@ def standard_errors(ours: Summary, mean: float, sd: float) -> float | None:
 
 
 @dataclass(frozen=True)
-class Trend:
-    """Page's test that the columns rise from the first to the last, against no order at all."""
+class Rise:
+    """Page's test: do values rise, or fall, from the first to the last of each row?"""
 
-    seeds: int
+    n: int  # rows
     statistic: float
-    p: float  # exact; with ties it errs on the large side
+    rises: bool
+    p: float  # two-sided; exact, with ties it errs on the large side
 
 
-def trend(columns: Sequence[Values]) -> Trend | None:
-    """None with fewer than three columns or two seeds in common, where there is nothing to test."""
-    seeds = common(*columns) if len(columns) > 2 else []
-    if len(seeds) < 2:
+def rise(rows: Sequence[Sequence[float]]) -> Rise | None:
+    """None with fewer than two rows or three columns, where there is nothing to test."""
+    if len(rows) < 2 or len(rows[0]) < 3:
         return None
     from scipy import stats
 
-    blocks = [[column[seed] for column in columns] for seed in seeds]
-    found = stats.page_trend_test(blocks, method="exact")
-    return Trend(len(seeds), float(found.statistic), float(found.pvalue))
+    up = stats.page_trend_test(rows, method="exact")
+    down = stats.page_trend_test([row[::-1] for row in rows], method="exact")
+    p = min(1.0, 2 * float(min(up.pvalue, down.pvalue)))
+    return Rise(len(rows), float(up.statistic), bool(up.pvalue < down.pvalue), p)
 
 
-def correlation_within(x: Mapping[str, Values], y: Mapping[str, Values]) -> float | None:
-    """Pearson's, after the mean of each method is taken away: do networks of one method follow it, too?"""
-    centred = [np.empty((0, 2))]
+def foretold(of: Mapping[str, Values], by: Mapping[str, Values]) -> list[list[float]]:
+    """For each seed, a value of each method, in the order that `by` puts the methods in.
+
+    That is by its means over the other seeds: else chance that two quantities of one network share would make
+    a rise of itself.
+    """
+    seeds = common(*of.values(), *(by[name] for name in of)) if of else []
+    if len(seeds) < 2:
+        return []
+    rows = []
+    for seed in seeds:
+        means = {name: np.mean([by[name][other] for other in seeds if other != seed]) for name in of}
+        rows.append([of[name][seed] for name in sorted(means, key=lambda name: means[name])])
+    return rows
+
+
+@dataclass(frozen=True)
+class Correlation:
+    r: float
+    low: float  # confidence interval, by Fisher's transform
+    high: float
+
+
+def correlation_within(x: Mapping[str, Values], y: Mapping[str, Values]) -> Correlation | None:
+    """Pearson's, on average over methods: do networks of one method follow it, too? None with few of them."""
+    products, freedom = 0.0, 0
     for name in y:
-        if seeds := common(x[name], y[name]):
-            own = np.array([(x[name][seed], y[name][seed]) for seed in seeds])
-            centred.append(own - own.mean(0))
-    found = np.concatenate(centred)
-    if len(found) < 3 or min(found.std(0)) < 1e-12:
+        own = np.array([(x[name][seed], y[name][seed]) for seed in common(x[name], y[name])])
+        if len(own) > 2 and min(own.std(0)) > 1e-12:
+            products += (len(own) - 1) * float(np.corrcoef(own, rowvar=False)[0, 1])
+            freedom += len(own) - 1
+    if freedom < 4:
         return None
-    x_squared, y_squared = (found**2).sum(0)
-    return float(found.prod(1).sum() / math.sqrt(x_squared * y_squared))
+    r = products / freedom
+    half = 1.96 / math.sqrt(freedom - 2)
+    z = math.atanh(max(-1 + 1e-12, min(1 - 1e-12, r)))
+    return Correlation(r, math.tanh(z - half), math.tanh(z + half))
 
 
 def holm(p: Sequence[float]) -> list[float]:

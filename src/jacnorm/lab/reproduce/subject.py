@@ -75,6 +75,10 @@ class Measurement(Protocol):
     def needs_rivals(self) -> bool:
         """Whether a network is measured beside those of the other methods."""
 
+    @property
+    def is_portable(self) -> bool:
+        """Whether its numbers are the same on any machine, so that other figures may take them over."""
+
     def kinds(self, network: Network) -> dict[str, dict[str, Any]]:
         """Each thing to measure on a network, with all that its numbers depend on."""
 
@@ -88,6 +92,6 @@ class Measurement(Protocol):
         """Of each quantity, as it stands after a difference."""
 
     def quantities(self, groups: Groups) -> Quantities:
-        """A method without records is not left out, but has no values."""
+        """By name. What has no records is not left out, but has no values."""
 
     def tables(self, groups: Groups) -> tuple[Table, ...]: ...

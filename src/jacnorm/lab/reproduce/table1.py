@@ -14,12 +14,13 @@ from .epochs import best_accuracies, epoch_table, is_watched, late_accuracies
 from .missing import diverged, missing, under_way
 from .numbers import NOTHING, count, mean_sd, signed
 from .section import Points, Section, Table
-from .settings import differing_settings, settings_table
+from .settings import settings_table, with_settings
 from .statistics import PAPER_RUNS, Summary, Values, standard_errors, summary
 from .stored import Stored, read_folder
 from .verdict import POINTS, Verdict
 
 ALIKE = 2  # standard errors
+BY = {"paper": "the test split", "held-out": "held-out images"}  # what each protocol chooses by
 PROTOCOLS = {
     "paper": "Protocol “paper”: settings are chosen by the loss on the test split, and accuracy is reported "
     "on the same split, which is how we read the paper; so accuracies are biased upwards a little.",
@@ -67,9 +68,14 @@ def agreement(experiment: Experiment, accuracy: Mapping[str, Values]) -> tuple[s
             (alike if abs(errors) < ALIKE else below if errors < 0 else above).append(label)
     if not (alike or below or above):
         return ()
-    told = [f"Within {ALIKE} standard errors of the paper's mean: {', '.join(alike) or 'no method'}"]
-    told += [f"further {side}: {', '.join(of)}" for side, of in (("below", below), ("above", above)) if of]
+    told = [f"Within {ALIKE} standard errors of the paper's mean: {_quoted(alike) or 'not one'}"]
+    told += [f"further {side}: {_quoted(of)}" for side, of in (("below", below), ("above", above)) if of]
     return (f"{'; '.join(told)}.",)
+
+
+def _quoted(labels: Sequence[str]) -> str:
+    """One of them is called none."""
+    return ", ".join(f"“{label}”" for label in labels)
 
 
 def accuracies(choice: Choice) -> Values:
@@ -77,7 +83,7 @@ def accuracies(choice: Choice) -> Values:
 
 
 def how_chosen(experiment: Experiment) -> tuple[str, ...]:
-    """Protocol and stages: they go with every number."""
+    """Stages and protocol, in full; `in_short` goes with every other table and figure."""
     protocols = [PROTOCOLS[name] for name in sorted({run.protocol for run in experiment.runs})]
     seeds, epochs = len({run.seed for run in experiment.runs}), experiment.runs[0].epochs
     full = f"{count(seeds, 'seed')}, {count(epochs, 'epoch')}"
@@ -91,17 +97,21 @@ def how_chosen(experiment: Experiment) -> tuple[str, ...]:
     return (stages, *protocols)
 
 
+def stages_in_short(experiment: Experiment) -> str:
+    return "the whole grid" if experiment.screening_epochs is None else "two-stage screening"
+
+
 def in_short(experiment: Experiment) -> str:
-    protocol = " and ".join(sorted({run.protocol for run in experiment.runs}))
-    stages = "the whole grid" if experiment.screening_epochs is None else "two-stage screening"
-    return f"protocol “{protocol}”, {stages}"
+    protocols = sorted({run.protocol for run in experiment.runs})
+    by, names = " and ".join(BY[name] for name in protocols), " and ".join(f"“{name}”" for name in protocols)
+    return f"{stages_in_short(experiment)} by the loss on {by} (protocol {names})"
 
 
 def stamped(experiment: Experiment, tables: Iterable[Table]) -> tuple[Table, ...]:
     """A table may be copied from where the notes stand, so its caption says how it came about."""
-    words = in_short(experiment)
-    stamp = f"({words[0].upper()}{words[1:]}.)"
-    return tuple(replace(table, caption=f"{table.caption} {stamp}") for table in tables)
+    protocol = " and ".join(sorted({run.protocol for run in experiment.runs}))
+    words = f"(Protocol “{protocol}”, {stages_in_short(experiment)}.)"
+    return tuple(replace(table, caption=f"{table.caption} {words}") for table in tables)
 
 
 def _tables(experiment: Experiment, choices: Sequence[Choice]) -> tuple[Table, ...]:
@@ -115,7 +125,8 @@ def _tables(experiment: Experiment, choices: Sequence[Choice]) -> tuple[Table, .
 
 def _accuracy_table(experiment: Experiment, choices: Sequence[Choice]) -> Table:
     chosen = {choice.label: choice for choice in choices}
-    rivals = [c for c in choices if len(c.runs) == c.seeds and c.label in (experiment.paper or [c.label])]
+    of_the_paper = experiment.paper or experiment.labels  # ours are not what it compares
+    rivals = [c for c in choices if len(c.runs) == c.seeds and c.label in of_the_paper]
     means = {c.label: summary(list(accuracies(c).values())).mean for c in rivals}
     names = experiment.labels
     theirs = (
@@ -132,6 +143,7 @@ def _accuracy_table(experiment: Experiment, choices: Sequence[Choice]) -> Table:
         ),
         rows=tuple(_row(experiment, label, chosen.get(label)) for label in names),
         best=names.index(max(means, key=lambda label: means[label])) if means else None,
+        bold="the highest mean" + " of the paper's methods" * bool(experiment.paper),
     )
 
 
@@ -164,18 +176,7 @@ def _verdicts(experiment: Experiment, choices: Sequence[Choice]) -> tuple[Verdic
     late = nothing | {choice.label: late_accuracies(choice) for choice in choices}
     quantities = {"accuracy": accuracy, "best_accuracy": best, "late_accuracy": late}
     verdicts = judge(experiment.claims, quantities, dict.fromkeys(quantities, POINTS))
-    chosen = {choice.label: choice for choice in choices}
-    return tuple(
-        _with_settings(verdict, chosen.get(claim.more), chosen.get(claim.less))
-        for claim, verdict in zip(experiment.claims, verdicts, strict=True)
-    )
-
-
-def _with_settings(verdict: Verdict, more: Choice | None, less: Choice | None) -> Verdict:
-    """Two methods may differ in more than the regularizer, which a reader must not miss."""
-    if more is None or less is None or not (others := differing_settings(more, less)):
-        return verdict
-    return replace(verdict, evidence=f"{verdict.evidence}; settings differ, too: {others}")
+    return with_settings(experiment.claims, verdicts, choices)
 
 
 def _points(experiment: Experiment, accuracy: dict[str, Values]) -> tuple[Points, Points] | None:

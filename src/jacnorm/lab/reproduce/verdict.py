@@ -14,4 +14,4 @@ class Verdict:
     outcome: str
     evidence: str
     ours: bool = False
-    says: str = ""  # the words of the paper that were tested
+    says: tuple[str, ...] = ()  # the words that were tested

@@ -23,15 +23,16 @@ text = "…"
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from ..claim import Claim, read_claims
-from ..config import METHODS, ConfigError, RunConfig, make_config, read_toml
+from ..config import METHODS, VARIANTS, ConfigError, RunConfig, make_config, read_toml
 from ..wording import did_you_mean
 
 # Of the last epoch, on the test split; of the best and the mean of the last ten, on the validation split.
@@ -154,13 +155,16 @@ def _check_claims(path: Path, experiment: Experiment) -> None:
         if absent := [name for name in claim.named if name not in experiment.labels]:
             raise ConfigError(
                 f"{path}: a claim is about {absent[0]!r}, which the grid has not; it has "
-                f"{', '.join(experiment.labels)}{_about_starts(absent[0], experiment.labels)}"
+                f"{', '.join(experiment.labels)}{_about_variants(absent[0])}"
             )
 
 
-def _about_starts(absent: str, labels: Iterable[str]) -> str:
-    if {absent, *labels} >= {"spectral", "spectral-warm"}:
-        return ' (method = "spectral" is spectral-warm with warm_start = true, its default; else spectral)'
+def _about_variants(absent: str) -> str:
+    """How a label comes about that the grid has not."""
+    for method, (name, value, label) in VARIANTS.items():
+        if absent in (method, label):
+            with_it = f"{label} with {name} = {json.dumps(value)}"
+            return f' (method = "{method}" is called {with_it}, else {method})'
     return ""
 
 
