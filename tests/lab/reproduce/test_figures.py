@@ -109,6 +109,23 @@ def test_figure_3(table, tmp_path):
     assert list(section.groups) == ["none", "spectral-bound", "spectral", "spectral-warm"]
 
 
+def test_masked_gradients_are_told(table, tmp_path):
+    """Where Square, which follows no gradient, leaves much less than PGD and TPGD."""
+    the_plan = plan(3, ROBUSTNESS)
+
+    def parts(network):
+        found = robustness_of(network)
+        if network.label == "none":
+            found["attacks"]["square"] = attack("square", [0.9, 0.5, 0.1], [0.9, 0.5, 0.1])
+        return found
+
+    made(tmp_path, the_plan, table, parts)
+    beware = figure(the_plan, table, tmp_path).notes[-1]
+    assert beware.startswith("Beware: in 2 of 2 networks of “none” an attack that sees no gradient")
+    made(tmp_path, replace(the_plan, name="other"), table, robustness_of)
+    assert "Beware" not in "".join(figure(replace(the_plan, name="other"), table, tmp_path).notes)
+
+
 def test_figure_4(table, tmp_path):
     the_plan = plan(4, Distances(images=100, directions=5))
 

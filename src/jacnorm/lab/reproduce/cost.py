@@ -67,7 +67,7 @@ class Cost:
         )
         return {kind: found}
 
-    def notes(self) -> tuple[str, ...]:
+    def notes(self, groups: Groups) -> tuple[str, ...]:
         return (
             f"Times are medians of {self.repeats} rounds in which every kind ran once, as ratios to a plain "
             "step, all on one machine, whose noise their spread is. “spectral” starts at random, and "

@@ -44,7 +44,7 @@ class Distances:
         found |= {name: percentiles(found[name]) for name in KINDS}
         return {kind: found | {"points": len(found["points"]), "percentiles": PERCENTILES}}
 
-    def notes(self) -> tuple[str, ...]:
+    def notes(self, groups: Groups) -> tuple[str, ...]:
         return (
             f"For each seed, points are those of the first {self.images} test images that the networks of "
             f"all methods classify correctly. “Random directions” is the paper's way, here {self.directions} "

@@ -11,6 +11,7 @@ from typing import Any
 from ..evaluate.adversarial import ATTACKS, EPSILON, QUERIES, STEPS, adversarial
 from ..evaluate.judge import judge
 from ..evaluate.noise import VARIANCES, white_noise
+from ..evaluate.record import alarms
 from .claims import Quantities
 from .numbers import mean_sd
 from .section import Groups, Table
@@ -68,7 +69,7 @@ class Robustness:
         )
         return {"attacks": {kind: found.to_json()}}
 
-    def notes(self) -> tuple[str, ...]:
+    def notes(self, groups: Groups) -> tuple[str, ...]:
         ball = f"attacks in the ℓ∞ ball of ε = {self.epsilon:g}/255, steps of 2/255, all in pixels."
         strong = (
             " The judge counts an image as lost if one of four attacks finds a way, AutoAttack's recipe; on "
@@ -76,7 +77,21 @@ class Robustness:
             if self.judge_images
             else ""
         )
-        return (f"Measured on the first {self.images} test images; {ball}{strong}",)
+        return (f"Measured on the first {self.images} test images; {ball}{strong}", *self._masked(groups))
+
+    def _masked(self, groups: Groups) -> tuple[str, ...]:
+        """A network whose loss has no gradient to speak of only seems to be robust."""
+        counts = {
+            label: sum(bool(alarms({**record, "images": self.images})) for record in records)
+            for label, records in groups.items()
+        }
+        found = [f"{n} of {len(groups[label])} networks of “{label}”" for label, n in counts.items() if n]
+        if not found:
+            return ()
+        return (
+            f"Beware: in {', '.join(found)} an attack that sees no gradient finds more than those that follow "
+            "it. Gradients may be masked there, so that PGD and TPGD tell too much robustness.",
+        )
 
     @property
     def _of_fewer_images(self) -> str:

@@ -85,7 +85,7 @@ class Measurement(Protocol):
     def measure(self, kind: str, network: Network, bench: Bench) -> dict[str, Any]:
         """One of them, as a part of the network's record."""
 
-    def notes(self) -> tuple[str, ...]: ...
+    def notes(self, groups: Groups) -> tuple[str, ...]: ...
 
     @property
     def units(self) -> Mapping[str, str]:
