@@ -89,8 +89,8 @@ class Robustness:
         if not found:
             return ()
         return (
-            f"Beware: in {', '.join(found)} an attack that sees no gradient finds more than those that follow "
-            "it. Gradients may be masked there, so that PGD and TPGD tell too much robustness.",
+            f"Beware: in {', '.join(found)} an attack that sees no gradient finds more than those that do. "
+            "Gradients may be masked there, so that PGD and TPGD tell too much robustness.",
         )
 
     @property
