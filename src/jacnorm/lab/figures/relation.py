@@ -40,8 +40,8 @@ def relation(points: Mapping[str, Sequence[tuple[float, float]]], x: str, y: str
     for (label, of), style in zip(points.items(), styles(points), strict=True):
         look = {"color": style["color"], "marker": style["marker"]}
         axes.plot(*zip(*of, strict=True), label=label, linestyle="", markersize=6, alpha=0.85, **look)
-    axes.set_xlabel(_axis(x))
-    axes.set_ylabel(_axis(y))
+    axes.set_xlabel(_axis(x), fontsize=9)
+    axes.set_ylabel(_axis(y), fontsize=9)
     tidy(axes)
     figure.legend(frameon=False, fontsize=9, ncols=3, loc="outside upper center")
     return figure

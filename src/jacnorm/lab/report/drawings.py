@@ -54,7 +54,7 @@ def _panels(section: Section) -> Iterator[tuple[str, str, Figure]]:
             boundary(groups),
         )
     for found in section.relations:
-        if found.points:
+        if len({y for of in found.points.values() for _, y in of}) > 1:  # else there is nothing to see
             drawn = relation(found.points, found.x, found.y)
             yield f"{name}-{found.y}-by-{found.x}", caption(found.x, found.y), drawn
     if groups and section.figure == 5:
