@@ -325,34 +325,36 @@ def test_what_another_figure_has_measured_is_taken_over(table, tmp_path, counted
     assert len(counted.done) == 8 * 4 + 4 + 8 * 4  # other settings: all are measured
 
 
-def test_distances_beside_other_rivals_are_not_taken_over(table, tmp_path, monkeypatch):
-    """They are those of points that all methods classify correctly."""
+@pytest.fixture
+def measured(monkeypatch):
+    """The networks that were measured, which takes no time."""
     done = []
     monkeypatch.setattr(Bench, "has", lambda self, network, with_rivals: True)
-    monkeypatch.setattr(
-        Distances, "measure", lambda self, kind, network, bench: done.append(network.config.id) or {kind: {}}
-    )
+    for kind in (Distances, Cost):
+        monkeypatch.setattr(
+            kind, "measure", lambda self, name, network, _: done.append(network) or {name: {}}
+        )
+    return done
+
+
+def test_distances_beside_other_rivals_are_not_taken_over(table, tmp_path, measured):
+    """They are those of points that all methods classify correctly."""
     bench = Bench("digits", tmp_path / "runs", None, torch.device("cpu"))
     first = plan(4, Distances(images=100, directions=5))
     measure(first, table, tmp_path, bench)
     measure(replace(first, name="again"), table, tmp_path, bench)
-    assert len(done) == 8
+    assert len(measured) == 8
     fewer = replace(table, runs=tuple(run for run in table.runs if run.label != "none"))
     measure(replace(first, name="fewer"), fewer, tmp_path, bench)
-    assert len(done) == 8 + 6
+    assert len(measured) == 8 + 6
 
 
-def test_times_are_not_taken_over(table, tmp_path, monkeypatch):
+def test_times_are_not_taken_over(table, tmp_path, measured):
     """They are this machine's."""
-    done = []
-    monkeypatch.setattr(Bench, "has", lambda self, network, with_rivals: True)
-    monkeypatch.setattr(
-        Cost, "measure", lambda self, kind, network, bench: done.append(network.config.id) or {kind: {}}
-    )
     bench = Bench("digits", tmp_path / "runs", None, torch.device("cpu"))
     for name in ("first", "second"):
         measure(replace(plan(5, Cost()), name=name), table, tmp_path, bench)
-    assert len(done) == 2 * 6
+    assert len(measured) == 2 * 6
 
 
 def test_what_was_measured_of_an_own_net_is_not_taken_over(table, tmp_path, counted):
