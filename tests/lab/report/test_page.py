@@ -14,7 +14,9 @@ from jacnorm.lab.cli import main
 from jacnorm.lab.report.content import collect
 from jacnorm.lab.report.page import to_html
 from jacnorm.lab.report.rerun import commands
+from jacnorm.lab.report.summary import Sentence
 from jacnorm.lab.reproduce.catalog import all_items, find_items
+from jacnorm.lab.reproduce.verdict import FAILS, HOLDS, OPEN, UNTESTED, Verdict
 from jacnorm.lab.sweep.experiment import read_experiment
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
@@ -121,6 +123,18 @@ def test_a_figure_of_an_own_table_trains_what_it_needs(tmp_path):
     )
 
 
+def test_a_figure_of_our_own_about_the_papers_networks_has_its_own_command():
+    check = "check-epsilon-fashion-mnist"
+    of = {item.name: item for item in all_items(EXPERIMENTS)}
+    papers, ours = of["figure3-fashion-mnist"], of[check]
+    assert (papers.is_papers, ours.is_papers) == (True, False)
+    assert commands([papers, ours], Path("results")) == (
+        "jacnorm reproduce all --data fashion-mnist",
+        f"jacnorm reproduce {EXPERIMENTS / check}.toml",
+        "jacnorm report",
+    )
+
+
 def test_how_much_screening_saves_is_counted(text):
     """84 settings of 10 epochs and 6 methods with 5 seeds of 50, of 84 settings with 5 seeds of 50 epochs."""
     assert round(100 * (84 * 10 + 6 * 5 * 50) / (84 * 5 * 50)) == 11
@@ -144,7 +158,7 @@ def test_only_what_the_paper_says_stands_among_its_claims(results, tmp_path, mon
     assert len(of["Figure 3, KMNIST"].own_claims) == 1
     shown = to_html(content)
     theirs = shown[shown.index('id="claims"') : shown.index('id="table1-kmnist"')]
-    assert theirs.count("<li>") == 4 + 17 + 4 + 5 + 2
+    assert theirs.count('class="evidence"') == 4 + 17 + 4 + 5 + 2
     ours = shown.index(of["Table 1, KMNIST"].own_claims[0][1].text)
     assert shown.index('id="table1-kmnist"') < ours < shown.index('id="figure3-kmnist"')
 
@@ -155,6 +169,21 @@ def test_what_several_figures_say_of_one_sentence_stands_together(results, monke
     (sentence,) = (s for s in content.sentences if "despite its large regions" in s.words)
     assert [where for where, _ in sentence.verdicts] == [*["Figure 3, KMNIST"] * 3, "Figure 4, KMNIST"]
     assert all(sentence.words.startswith("“") for sentence in content.sentences)
+
+
+def test_each_sentence_is_told_in_short_first():
+    outcomes = [HOLDS, OPEN, FAILS, HOLDS, FAILS]
+    several = Sentence("“x”", tuple(("Table 1", Verdict("t", outcome, "e")) for outcome in outcomes))
+    assert [number for _, number in several.tally] == ["2 hold", "2 do not hold", "1 cannot be told"]
+    one = Sentence("“x”", (("Table 1", Verdict("t", HOLDS, "e")), ("Table 1", Verdict("t", UNTESTED, "e"))))
+    assert one.tally == ((HOLDS, "1 holds"), (UNTESTED, "1 not tested"))
+
+
+def test_the_short_form_is_on_both_pages(text, page):
+    overview = text[text.index('<ul class="tally">') : text.index('id="claim-1"')]
+    words = "“all regularization methods achieve similarly sized regions for KMNIST” (section 4.2.3)"
+    assert re.search(rf"{re.escape(words)}</a>\s+<span><span class=\"outcome (\S+)\">1 ", overview)
+    assert f"\n| {words} | 1 " in (page.parent / "reproduction.md").read_text()
 
 
 def test_a_quick_look_counts_no_claims(tmp_path):

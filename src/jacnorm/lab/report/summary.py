@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..reproduce.catalog import Item
 from ..reproduce.section import Section
-from ..reproduce.verdict import Verdict
+from ..reproduce.verdict import FAILS, HOLDS, OPEN, UNTESTED, Verdict
 
 PAPER = "Exact Spectral Norm Regularization"
+SEVERAL = {HOLDS: "hold", FAILS: "do not hold"}  # as a verb of more than one
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,13 @@ class Sentence:
 
     words: str
     verdicts: tuple[tuple[str, Verdict], ...]
+
+    @property
+    def tally(self) -> tuple[tuple[str, str], ...]:
+        """Each outcome that there is, and how many claims have it: ("holds", "2 hold")."""
+        found = Counter(verdict.outcome for _, verdict in self.verdicts)
+        there = [outcome for outcome in (HOLDS, FAILS, OPEN, UNTESTED) if found[outcome]]
+        return tuple((o, f"{found[o]} {o if found[o] == 1 else SEVERAL.get(o, o)}") for o in there)
 
 
 def title(told: Sequence[tuple[Item, Section]]) -> str:

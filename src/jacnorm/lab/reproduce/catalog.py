@@ -40,8 +40,8 @@ class Item:
 
     @property
     def is_papers(self) -> bool:
-        """There are numbers of the paper's to compare with."""
-        return bool(self.table.paper)
+        """There are numbers of the paper's to compare with, and it is one of its own table and figures."""
+        return bool(self.table.paper) and self.file.stem.startswith(tuple(f"{item}-" for item in ITEMS))
 
     @property
     def is_missed(self) -> bool:
