@@ -6,6 +6,11 @@ text = "Spectral is better than Spectral-Bound"
 more = "spectral"
 less = "spectral-bound"
 
+[[claims]]                         # at least one of these is above less
+text = "…"
+any_of = ["frobenius", "spectral"]
+less = "none"
+
 [[claims]]                         # methods are alike
 text = "…"
 quantity = "noise"                 # accuracy unless told otherwise; a figure's file says which there are
@@ -40,6 +45,7 @@ class Claim:
     quantity: str = "accuracy"
     more: str = ""
     less: str = ""
+    any_of: tuple[str, ...] = ()  # in place of more: at least one of them is
     within: float | None = None
     methods: tuple[str, ...] = ()  # that `within` or `rises_with` is about
     of: str = ""  # the one of them that all others are compared with
@@ -55,7 +61,8 @@ class Claim:
     @property
     def named(self) -> tuple[str, ...]:
         """The methods that it names."""
-        return tuple(dict.fromkeys(filter(None, (self.more, self.less, self.of, *self.methods))))
+        names = (self.more, *self.any_of, self.less, self.of, *self.methods)
+        return tuple(dict.fromkeys(filter(None, names)))
 
 
 def read_claims(where: object, claims: Any) -> tuple[Claim, ...]:
@@ -74,12 +81,13 @@ def _claim(where: object, claim: Mapping[str, Any]) -> Claim:
         raise ConfigError(f"{where}: a claim has no {unknown.pop()!r}; it has {', '.join(sorted(known))}")
     test = set(claim) - {"text", "quantity", "ours", "says"}
     is_comparison = {"more", "less"} <= test <= {"more", "less", "factor"}
+    is_existence = test == {"any_of", "less"}
     is_alike = {"within"} <= test <= {"within", "methods", "of"}
     is_rising = {"rises_with"} <= test <= {"rises_with", "methods"}
-    if "text" not in claim or not (is_comparison or is_alike or is_rising):
+    if "text" not in claim or not (is_comparison or is_existence or is_alike or is_rising):
         raise ConfigError(
-            f"{where}: a claim has a text, and either more and less (perhaps with factor), within (perhaps "
-            "with methods, and of) or rises_with (perhaps with methods)"
+            f"{where}: a claim has a text, and either more and less (perhaps with factor), any_of and less, "
+            "within (perhaps with methods, and of) or rises_with (perhaps with methods)"
         )
     for name, value in claim.items():
         is_right, what = _KINDS[name]
@@ -93,8 +101,8 @@ def _claim(where: object, claim: Mapping[str, Any]) -> Claim:
         raise ConfigError(f"{where}: rises_with needs another quantity, and three methods or more")
     if found.of and found.methods and found.of not in found.methods:
         raise ConfigError(f"{where}: a claim is of {found.of!r}, which is not among its methods")
-    if found.more and found.more == found.less:
-        raise ConfigError(f"{where}: a claim compares {found.more!r} with itself")
+    if found.less in (found.more, *found.any_of) and found.less:
+        raise ConfigError(f"{where}: a claim compares {found.less!r} with itself")
     return found
 
 
@@ -110,11 +118,15 @@ def _is_word(value: Any) -> bool:
     return isinstance(value, str) and value != ""
 
 
+def _are_names(values: Any) -> bool:
+    return _all(values, _is_word) and len(set(values)) == len(values) > 1
+
+
 _KINDS: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(("text", "quantity", "more", "less", "of", "rises_with"), (_is_word, "a text")),
     "says": (lambda v: _is_word(v) or (_all(v, _is_word) and v), "a text or several"),
     "within": (lambda v: _is_number(v) and v > 0, "a number above 0"),
-    "methods": (lambda v: _all(v, _is_word) and len(set(v)) == len(v) > 1, "a list of two names or more"),
+    **dict.fromkeys(("any_of", "methods"), (_are_names, "a list of two names or more")),
     "factor": (lambda v: _all(v, _is_number) and len(v) == 2 and 0 < v[0] < v[1], "[least, most]"),
     "ours": (lambda v: isinstance(v, bool), "true or false"),
 }

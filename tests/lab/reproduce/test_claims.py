@@ -43,6 +43,39 @@ def test_the_evidence_is_the_difference():
     assert found.evidence == f"a − b = {interval}, p < 0.001, n = 3"
 
 
+ONE_OF_TWO = Claim("one of a and c > b", any_of=("a", "c"), less="b")
+
+
+@pytest.mark.parametrize(
+    ("a", "c", "outcome"),
+    [
+        (seeds(3.0, 3.1, 3.2), seeds(0.0, 0.1, 0.2), HOLDS),  # one is enough
+        (seeds(0.5, 0.6, 0.7), seeds(0.0, 0.1, 0.2), FAILS),  # all are below
+        (seeds(1.0, 1.2, 1.0), seeds(0.0, 0.1, 0.2), OPEN),  # one may be above
+    ],
+)
+def test_at_least_one_above_another(a, c, outcome):
+    assert verdict(ONE_OF_TWO, a=a, b=seeds(1.0, 1.2, 1.1), c=c).outcome == outcome
+
+
+def test_who_tries_twice_has_twice_the_chance():
+    close, zero = seeds(1.0, 1.4, 0.7), seeds(0.0, 0.0, 0.0)
+    found = verdict(ONE_OF_TWO, a=close, b=zero, c=seeds(0.1, -0.1, 0.3))
+    assert (found.outcome, found.compared) == (OPEN, ("a", "b"))
+    assert found.evidence.startswith("a − b = +1.03 ")
+    assert found.evidence.endswith(", the surest of 2, p = 0.073, n = 3")  # 0.036 of a alone
+    assert verdict(A_OVER_B, a=close, b=zero).outcome == HOLDS
+    below = verdict(ONE_OF_TWO, a=seeds(-1.0, -1.4, -0.7), b=zero, c=seeds(-5.0, -5.1, -5.2))
+    assert (below.outcome, below.compared) == (FAILS, ("a", "b"))
+    assert below.evidence.endswith(", p = 0.036, n = 3")
+
+
+def test_one_of_several_needs_them_all():
+    assert verdict(ONE_OF_TWO, a=seeds(3.0, 3.1), b=seeds(1.0, 1.2), c={}).evidence == "no results for c"
+    few = verdict(ONE_OF_TWO, a=seeds(3.0, 3.1), b=seeds(1.0, 1.2), c=seeds(1.0))
+    assert (few.outcome, few.evidence) == (OPEN, "fewer than two seeds in common: there is nothing to test")
+
+
 def test_words_of_the_paper_stand_for_the_claims_after_them():
     says = [{"says": "“…” (1)"}, {}, {"says": ["“…” (2)", "“…” (3)"]}, {"ours": True}]
     claims = read_claims("", [{"text": "t", "more": "a", "less": "b", **one} for one in says])
@@ -162,6 +195,9 @@ def test_times():
         ({"text": "x", "more": "a", "less": "b", "of": "a"}, "either more and less"),
         ({"text": "x", "more": "", "less": ""}, "more = '': a text"),
         ({"text": "x", "more": "a", "less": "a"}, "compares 'a' with itself"),
+        ({"text": "x", "any_of": ["a", "b"], "less": "b"}, "compares 'b' with itself"),
+        ({"text": "x", "any_of": ["a"], "less": "b"}, r"any_of = \['a'\]: a list of two names"),
+        ({"text": "x", "any_of": ["a", "c"], "more": "d", "less": "b"}, "either more and less"),
         ({"text": "x", "rises_with": "accuracy"}, "rises_with needs another quantity"),
         ({"text": "x", "rises_with": "size", "methods": ["a", "b"]}, "three methods or more"),
         ({"text": "x", "more": "a", "less": "b", "says": []}, r"says = \[\]: a text or several"),

@@ -121,7 +121,7 @@ def test_masked_gradients_are_told(table, tmp_path):
 
     made(tmp_path, the_plan, table, parts)
     beware = figure(the_plan, table, tmp_path).notes[-1]
-    assert beware.startswith("Beware: in 2 of 2 networks of “none” an attack that sees no gradient")
+    assert beware.startswith("Beware: in 2 of 2 networks of “none” gradients may be masked")
     made(tmp_path, replace(the_plan, name="other"), table, robustness_of)
     assert "Beware" not in "".join(figure(replace(the_plan, name="other"), table, tmp_path).notes)
 

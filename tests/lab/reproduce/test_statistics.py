@@ -132,25 +132,49 @@ def test_two_quantities_that_share_only_chance_do_not_rise_together():
     assert found < 0.08 * 200
 
 
+def of_methods(rows):
+    return {name: seeds(row) for name, row in zip("abcdef", rows, strict=False)}
+
+
 def test_correlation_within_methods():
-    """The mean of each method's own, whatever its scale and place."""
-    x = {"a": seeds([1.0, 2.0, 4.0]), "b": seeds([100.0, 300.0, 200.0, 250.0]), "c": seeds([1.0])}
-    y = {"a": seeds([5.0, 1.0, 2.0]), "b": seeds([0.1, 0.3, 0.15, 0.2]), "c": seeds([7.0])}
-    own = [np.corrcoef(list(x[name].values()), list(y[name].values()))[0, 1] for name in "ab"]
-    found = correlation_within(x, y)
-    assert found.r == pytest.approx((2 * own[0] + 3 * own[1]) / 5)
-    half = 1.96 / math.sqrt(3)
+    """Whatever a method's scale and place, and whatever all networks of a seed have in common."""
+    draw = np.random.default_rng(0)
+    x, y = draw.normal(size=(2, 4, 5))
+    z = (x - x.mean(1, keepdims=True)) / x.std(1, keepdims=True)
+    w = (y - y.mean(1, keepdims=True)) / y.std(1, keepdims=True)
+    z, w = z - z.mean(0), w - w.mean(0)
+    found = correlation_within(of_methods(x), of_methods(y))
+    assert found.r == pytest.approx(np.corrcoef(z.ravel(), w.ravel())[0, 1])
+    half = 1.96 / math.sqrt(3 * 4 - 2)
     assert found.low == pytest.approx(math.tanh(math.atanh(found.r) - half))
     assert found.high == pytest.approx(math.tanh(math.atanh(found.r) + half))
+    scaled = np.array([[1.0], [30.0], [0.2], [5.0]]) * x + np.array([[0.0], [9.0], [-4.0], [1.0]])
+    assert correlation_within(of_methods(scaled), of_methods(y)).r == pytest.approx(found.r)
+    assert correlation_within(of_methods(scaled), of_methods(x)).r == pytest.approx(1)
+
+
+def test_what_seeds_share_makes_no_correlation():
+    """Two quantities that have nothing to do with each other, each with a large part that is the seed's.
+
+    (By the mean of each method's own r a third of the intervals would leave out zero.)
+    """
+    draw = np.random.default_rng(1)
+    apart = 0
+    for _ in range(400):
+        x, y = draw.normal(size=(2, 6, 5)) + 2 * draw.normal(size=(2, 1, 5))
+        found = correlation_within(of_methods(x), of_methods(y))
+        apart += not found.low < 0 < found.high
+    assert apart < 0.09 * 400
 
 
 def test_correlation_of_a_few_networks_is_not_told():
-    few = {"a": seeds([1.0, 2.0, 4.0])}
+    few = of_methods([[1.0, 2.0, 4.0], [2.0, 1.0, 5.0]])
     assert correlation_within(few, few) is None
-    flat = {"a": seeds([1.0] * 6)}
+    assert correlation_within({}, {}) is None
+    flat = of_methods([[1.0] * 6, [2.0] * 6, [3.0] * 6])
     assert correlation_within(flat, flat) is None
-    same = {"a": seeds([1.0, 2.0, 4.0, 3.0, 7.0])}
-    assert correlation_within(same, same).r == pytest.approx(1)
+    alike = of_methods([[1.0, 2.0, 4.0, 3.0, 7.0]] * 3)  # nothing is left but the seed's
+    assert correlation_within(alike, alike) is None
 
 
 def test_holm():

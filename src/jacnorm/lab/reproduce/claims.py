@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 
 from ..claim import Claim
@@ -42,21 +43,54 @@ def judge(claims: Sequence[Claim], quantities: Quantities, units: Mapping[str, s
     )
 
 
-def _test(claim: Claim, quantities: Quantities) -> Difference | Rise | None:
+@dataclass(frozen=True)
+class Best:
+    """The one of some methods that is most surely above another."""
+
+    name: str
+    difference: Difference
+    p: float  # of there being one: it stands for all that were tried
+    tried: int
+
+    @property
+    def n(self) -> int:
+        return self.difference.n
+
+
+def best(of: Mapping[str, Values], less: Values) -> Best | None:
+    """None if one of them cannot be compared. Where none is above, the one that is least surely below: if
+    even that is, all are.
+    """
+    found = {name: d for name, values in of.items() if (d := paired(values, less)) is not None}
+    if len(found) < len(of):
+        return None
+    if above := {name: d for name, d in found.items() if d.mean > 0}:
+        name = min(above, key=lambda name: above[name].p)
+        return Best(name, above[name], min(1.0, len(of) * above[name].p), len(of))
+    name = max(found, key=lambda name: found[name].p)
+    return Best(name, found[name], found[name].p, len(of))
+
+
+def _test(claim: Claim, quantities: Quantities) -> Best | Rise | None:
     methods = quantities.get(claim.quantity, {})
     if claim.rises_with:
         of = {name: methods[name] for name in claim.methods or methods if name in methods}
         return rise(foretold(of, quantities[claim.rises_with]))
     if claim.within is not None or claim.factor is not None:
         return None
-    return paired(methods.get(claim.more, {}), methods.get(claim.less, {}))
+    return best({name: methods.get(name, {}) for name in _above(claim)}, methods.get(claim.less, {}))
+
+
+def _above(claim: Claim) -> tuple[str, ...]:
+    """One of these is to be above `less`."""
+    return claim.any_of or (claim.more,)
 
 
 def _judged(
-    claim: Claim, quantities: Quantities, unit: str, found: Difference | Rise | None, p: float | None
+    claim: Claim, quantities: Quantities, unit: str, found: Best | Rise | None, p: float | None
 ) -> Verdict:
     methods = quantities.get(claim.quantity, {})
-    asked = claim.named if claim.more or claim.methods else tuple(methods)
+    asked = claim.named if claim.less or claim.methods else tuple(methods)
     if absent := [name for name in asked if not methods.get(name)]:
         return _verdict(claim, UNTESTED, f"no results for {', '.join(absent)}")
     if claim.within is not None:
@@ -66,10 +100,12 @@ def _judged(
     if claim.rises_with:
         of, by = {name: methods[name] for name in asked}, quantities[claim.rises_with]
         return _rising(claim, of, by, found if isinstance(found, Rise) else None, p)
-    if not isinstance(found, Difference) or p is None:
+    if not isinstance(found, Best) or p is None:
         return _open(claim, _too_few(claim, methods, unit))
-    shown = f"{claim.more} − {claim.less} = {interval(found, unit)}"
-    return _verdict(claim, _outcome(found.mean > 0, p), f"{shown}, {_chance(found, p)}")
+    shown = f"{found.name} − {claim.less} = {interval(found.difference, unit)}"
+    surest = f", the surest of {found.tried}" if found.tried > 1 else ""
+    outcome = _outcome(found.difference.mean > 0, p)
+    return _verdict(claim, outcome, f"{shown}{surest}, {_chance(found, p)}", (found.name, claim.less))
 
 
 def _outcome(as_claimed: bool, p: float) -> str:
@@ -78,15 +114,15 @@ def _outcome(as_claimed: bool, p: float) -> str:
     return HOLDS if as_claimed else FAILS
 
 
-def _chance(found: Difference | Rise, p: float) -> str:
+def _chance(found: Best | Rise, p: float) -> str:
     """How likely by chance, alone and among all that is tested with it."""
     alone, corrected = probability(found.p), probability(p)
     both = alone if alone == corrected else f"{alone}, corrected {corrected.removeprefix('p = ')}"
     return f"{both}, n = {found.n}"
 
 
-def _verdict(claim: Claim, outcome: str, evidence: str) -> Verdict:
-    return Verdict(claim.text, outcome, evidence, claim.ours, claim.says)
+def _verdict(claim: Claim, outcome: str, evidence: str, compared: tuple[str, ...] = ()) -> Verdict:
+    return Verdict(claim.text, outcome, evidence, claim.ours, claim.says, compared)
 
 
 def _rising(
@@ -146,7 +182,8 @@ def _ratio(claim: Claim, methods: Mapping[str, Values]) -> Verdict:
     outcome = HOLDS if least <= low and high <= most else FAILS if high < least or low > most else OPEN
     asked = f"{least:g} or more" if math.isinf(most) else f"{least:g} to {most:g}"
     shown = f"{claim.quantity} of {claim.more} / {claim.less} = {mean:.3g} [{low:.3g}, {high:.3g}]"
-    return _verdict(claim, outcome, f"{shown}, n = {d.n}; asked for: {asked}")
+    evidence = f"{shown}, n = {d.n}; asked for: {asked}"
+    return _verdict(claim, outcome, evidence, (claim.more, claim.less))
 
 
 def _logs(values: Values) -> Values:
@@ -154,6 +191,8 @@ def _logs(values: Values) -> Values:
 
 
 def _too_few(claim: Claim, methods: Mapping[str, Values], unit: str = "") -> str:
+    if claim.any_of:
+        return "fewer than two seeds in common: there is nothing to test"
     more, less = methods[claim.more], methods[claim.less]
     seeds = common(more, less)
     if not seeds:

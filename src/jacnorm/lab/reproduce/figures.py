@@ -148,7 +148,7 @@ def figure(plan: FigurePlan, table: Experiment, results: Path) -> Section:
         title=plan.title,
         notes=(_whose(table), *plan.measurement.notes(groups), *_missing(found, measured)),
         tables=stamped(table, plan.measurement.tables(groups)) if groups else (),
-        verdicts=with_settings(plan.claims, verdicts, found.choices) if groups else (),
+        verdicts=with_settings(verdicts, found.choices) if groups else (),
         warnings=(*_warnings(found), *(_warnings(beside) if beside else ())),
         under_way=_under_way(found, measured),
         groups=groups or None,

@@ -89,8 +89,9 @@ class Robustness:
         if not found:
             return ()
         return (
-            f"Beware: in {', '.join(found)} an attack that sees no gradient finds more than those that do. "
-            "Gradients may be masked there, so that PGD and TPGD tell too much robustness.",
+            f"Beware: in {', '.join(found)} gradients may be masked, so that PGD and TPGD tell too much "
+            "robustness: an attack that sees none finds more than those that do, or the loss has none at "
+            "some of the images.",
         )
 
     @property
@@ -140,11 +141,24 @@ class Robustness:
 
 
 def _table(caption: str, columns: dict[str, str], found: Quantities, groups: Groups) -> Table:
-    rows = [
-        (label, str(len(records)), *(mean_sd(summary(list(found[key][label].values()))) for key in columns))
-        for label, records in groups.items()
-    ]
-    return Table(caption, ("method", "n", *columns.values()), tuple(rows))
+    of = {label: [summary(list(found[key][label].values())) for key in columns] for label in groups}
+    rows = [(label, str(len(groups[label])), *map(mean_sd, summaries)) for label, summaries in of.items()]
+    means = [[one.mean for one in summaries] for summaries in of.values()]
+    header = ("method", "n", *columns.values())
+    return Table(caption, header, tuple(rows), _highest(means, first=2), "the highest mean of each column")
+
+
+def _highest(means: Sequence[Sequence[float]], first: int) -> frozenset[tuple[int, int]]:
+    """The cells of the highest in each column, the leftmost of which is the table's column `first`. Where
+    all are alike, none stands out.
+
+    >>> sorted(_highest([[1.0, 0.0, 2.0], [3.0, 0.0, 2.0], [2.0, 0.0, 1.0]], first=2))
+    [(0, 4), (1, 2), (1, 4)]
+    """
+    columns = list(enumerate(zip(*means, strict=True), start=first))
+    return frozenset(
+        (i, j) for j, column in columns for i, m in enumerate(column) if m == max(column) > min(column)
+    )
 
 
 def _values(groups: Groups, value: Any) -> dict[str, dict[int, float]]:

@@ -22,20 +22,23 @@ class Table:
     caption: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    best: int | None = None  # a row to stand out ...
+    best: frozenset[tuple[int, int]] = frozenset()  # cells to stand out, by row and column ...
     bold: str = ""  # ... and why
 
     def text(self) -> str:
         return f"{_wrapped(self.caption)}\n\n{table([self.header, *self.rows])}"
 
     def markdown(self) -> str:
-        rows = [tuple(f"**{c}**" for c in row) if i == self.best else row for i, row in enumerate(self.rows)]
+        rows = [
+            tuple(f"**{cell}**" if (i, j) in self.best else cell for j, cell in enumerate(row))
+            for i, row in enumerate(self.rows)
+        ]
         return f"{markdown_table([self.header, *rows])}\n\n*{self.marked_caption}*"
 
     @property
     def marked_caption(self) -> str:
-        """Where the best row is bold, that is explained."""
-        return self.caption if self.best is None else f"{self.caption} Bold: {self.bold}."
+        """Where something is bold, that is explained."""
+        return f"{self.caption} Bold: {self.bold}." if self.best else self.caption
 
 
 @dataclass(frozen=True)

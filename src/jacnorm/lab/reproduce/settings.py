@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..claim import Claim
 from ..config import TOLD_BY_THE_LABEL, RunConfig, field_names
 from ..results import validation_loss
 from ..sweep.experiment import Experiment
@@ -14,7 +13,7 @@ from .choice import Choice
 from .numbers import NOTHING, mean_sd, plain
 from .section import Table
 from .statistics import summary
-from .verdict import UNTESTED, Verdict
+from .verdict import Verdict
 
 ALWAYS = ("learning_rate", "batch_size", "weight")
 LOSSES = {"paper": "test loss", "held-out": "held-out loss"}  # what each protocol chooses by
@@ -61,18 +60,14 @@ def _row(experiment: Experiment, choice: Choice, names: Sequence[str]) -> tuple[
     return (choice.label, *cells, *losses, f"{choice.compared} of {choice.settings}")
 
 
-def with_settings(
-    claims: Sequence[Claim], verdicts: Sequence[Verdict], choices: Sequence[Choice]
-) -> tuple[Verdict, ...]:
+def with_settings(verdicts: Sequence[Verdict], choices: Sequence[Choice]) -> tuple[Verdict, ...]:
     """Two methods may differ in more than the regularizer, which a reader must not miss."""
-    chosen = {choice.label: choice for choice in choices}
+    chosen = {choice.label: choice.setting for choice in choices}
     found = []
-    for claim, verdict in zip(claims, verdicts, strict=True):
-        more, less = chosen.get(claim.more), chosen.get(claim.less)
-        if more is not None and less is not None and verdict.outcome != UNTESTED:
-            others = differing_settings(more.setting, less.setting)
-            told = f"{verdict.evidence}; settings differ, too: {others}" if others else verdict.evidence
-            verdict = replace(verdict, evidence=told)
+    for verdict in verdicts:
+        settings = [chosen[name] for name in verdict.compared if name in chosen]
+        if len(settings) == 2 and (others := differing_settings(*settings)):
+            verdict = replace(verdict, evidence=f"{verdict.evidence}; settings differ, too: {others}")
         found.append(verdict)
     return tuple(found)
 

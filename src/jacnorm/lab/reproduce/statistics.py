@@ -123,16 +123,29 @@ class Correlation:
 
 
 def correlation_within(x: Mapping[str, Values], y: Mapping[str, Values]) -> Correlation | None:
-    """Pearson's, on average over methods: do networks of one method follow it, too? None with few of them."""
-    products, freedom = 0.0, 0
-    for name in y:
-        own = np.array([(x[name][seed], y[name][seed]) for seed in common(x[name], y[name])])
-        if len(own) > 2 and min(own.std(0)) > 1e-12:
-            products += (len(own) - 1) * float(np.corrcoef(own, rowvar=False)[0, 1])
-            freedom += len(own) - 1
-    if freedom < 4:
+    """Pearson's, among networks of one method: do they follow it, too? None with few of them.
+
+    Each method counts alike, whatever its spread. What networks of one seed have in common is taken out: they
+    start from the same weights, so that they are not as many chances as there are networks.
+    """
+    seeds = common(*(of[name] for name in y for of in (x, y))) if y else []
+    spread = {name: min(np.std([of[name][s] for s in seeds]) for of in (x, y)) for name in y} if seeds else {}
+    names = [name for name in spread if spread[name] > 1e-12]
+    freedom = (len(names) - 1) * (len(seeds) - 1)
+    if len(names) < 2 or freedom < 4:
         return None
-    r = products / freedom
+
+    def left(of: Mapping[str, Values]) -> Any:
+        """What is neither the method's nor the seed's, in units of the method's spread."""
+        values = np.array([[of[name][s] for s in seeds] for name in names])
+        values = (values - values.mean(1, keepdims=True)) / values.std(1, keepdims=True)
+        return values - values.mean(0)
+
+    a, b = left(x), left(y)
+    size = math.sqrt((a * a).sum() * (b * b).sum())
+    if size < 1e-12:  # all methods are alike
+        return None
+    r = float((a * b).sum()) / size
     half = 1.96 / math.sqrt(freedom - 2)
     z = math.atanh(max(-1 + 1e-12, min(1 - 1e-12, r)))
     return Correlation(r, math.tanh(z - half), math.tanh(z + half))

@@ -128,7 +128,12 @@ def _accuracy_table(experiment: Experiment, choices: Sequence[Choice]) -> Table:
     of_the_paper = experiment.paper or experiment.labels  # ours are not what it compares
     rivals = [c for c in choices if len(c.runs) == c.seeds and c.label in of_the_paper]
     means = {c.label: summary(list(accuracies(c).values())).mean for c in rivals}
-    names = experiment.labels
+    highest = [experiment.labels.index(max(means, key=lambda label: means[label]))] if means else []
+    header = (
+        *("method", "n"),
+        *(("ours", "paper", "difference", "in s.e.") if experiment.paper else ("accuracy",)),
+        "σ",
+    )
     theirs = (
         "The difference to the paper's is also in standard errors (s.e.). Five runs in the paper; methods "
         "that it has no number for are ours. "
@@ -136,13 +141,9 @@ def _accuracy_table(experiment: Experiment, choices: Sequence[Choice]) -> Table:
     return Table(
         caption="Test accuracy in percent, mean ± standard deviation over n seeds; σ is the mean spectral "
         f"norm on the first test images, normalized input. {theirs if experiment.paper else ''}".strip(),
-        header=(
-            *("method", "n"),
-            *(("ours", "paper", "difference", "in s.e.") if experiment.paper else ("accuracy",)),
-            "σ",
-        ),
-        rows=tuple(_row(experiment, label, chosen.get(label)) for label in names),
-        best=names.index(max(means, key=lambda label: means[label])) if means else None,
+        header=header,
+        rows=tuple(_row(experiment, label, chosen.get(label)) for label in experiment.labels),
+        best=frozenset((i, j) for i in highest for j in range(len(header))),
         bold="the highest mean" + " of the paper's methods" * bool(experiment.paper),
     )
 
@@ -176,7 +177,7 @@ def _verdicts(experiment: Experiment, choices: Sequence[Choice]) -> tuple[Verdic
     late = nothing | {choice.label: late_accuracies(choice) for choice in choices}
     quantities = {"accuracy": accuracy, "best_accuracy": best, "late_accuracy": late}
     verdicts = judge(experiment.claims, quantities, dict.fromkeys(quantities, POINTS))
-    return with_settings(experiment.claims, verdicts, choices)
+    return with_settings(verdicts, choices)
 
 
 def _points(experiment: Experiment, accuracy: dict[str, Values]) -> tuple[Points, Points] | None:

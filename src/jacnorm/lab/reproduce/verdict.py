@@ -15,3 +15,4 @@ class Verdict:
     evidence: str
     ours: bool = False
     says: tuple[str, ...] = ()  # the words that were tested
+    compared: tuple[str, ...] = ()  # the two methods that the evidence is about, if it is about two
