@@ -134,9 +134,36 @@ def test_vmap_takes_many_products_at_once(activation):
     torch.testing.assert_close(vmap(J.vjp)(one).transpose(0, 1), J.dense())
 
 
+def pooled():
+    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 3))
+
+
 @pytest.mark.filterwarnings("error")  # that there is no batching rule, and a slow loop instead
-def test_vmap_through_a_pool():
-    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 3))
-    J = jn.linearize(model, torch.randn(4, 1, 6, 6))
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_vmap_through_a_pool(size, request):
+    if size == "large":
+        request.getfixturevalue("fast_paths")
+    J = jn.linearize(pooled(), torch.randn(4, 1, 6, 6))
     one = torch.eye(3).unsqueeze(1).expand(3, 4, 3)
     torch.testing.assert_close(vmap(J.vjp)(one).transpose(0, 1).flatten(2), J.dense())
+
+
+@pytest.mark.usefixtures("fast_paths")
+@pytest.mark.parametrize("given", [dict, lambda named: {name: p.detach() for name, p in named}])
+def test_torch_func_goes_through_images_of_any_size(given):
+    """With parameters as they are, too, which are plain tensors inside grad()."""
+    model, x = pooled().double(), torch.randn(4, 1, 6, 6, dtype=torch.float64)
+
+    def f(z, parameters):
+        return functional_call(model, parameters, (z,))
+
+    def penalty(parameters):
+        return jn.AnalyticPenalty(weight=1.0)(jn.linearize(f, x, parameters))
+
+    parameters = given(model.named_parameters())
+    value = penalty(parameters)
+    found = grad(penalty)(parameters)
+    if value.requires_grad:
+        expected = torch.autograd.grad(value, list(parameters.values()), materialize_grads=True)
+        torch.testing.assert_close(tuple(found.values()), expected)
+    assert found["0.weight"].abs().max() > 0

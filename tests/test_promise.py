@@ -265,13 +265,29 @@ def _mask():
     return (lambda z: torch.relu(z) * mask), mask
 
 
-@pytest.mark.parametrize("make", [_low_rank, _affine_of_batch_norm, _mask])
+def _order():
+    order = torch.tensor([2, 0, 1])
+    return (lambda z: torch.relu(z)[:, order]), order
+
+
+def _assigned():
+    mask = torch.tensor([True, False, True])
+
+    def model(z):
+        h = 2 * z
+        h[:, mask] = 0
+        return h
+
+    return model, mask
+
+
+@pytest.mark.parametrize("make", [_low_rank, _affine_of_batch_norm, _mask, _order, _assigned])
 def test_any_factor_that_changes_after_linearize(make):
     model, factor = make()
     J = jn.linearize(model, torch.randn(4, 3))
     J.dense()
     with torch.no_grad():
-        factor.mul_(2)
+        factor.copy_(factor.flip(0))
     with pytest.raises(jn.InputError, match="have changed since linearize"):
         J.dense()
 

@@ -16,6 +16,7 @@ from zoo.inception import GoogLeNet
 
 import jacnorm as jn
 
+pytestmark = pytest.mark.usefixtures("fast_paths")  # as with images of their real size
 BOTH_MODES = [replace(case, training=training) for case in ZOO for training in (False, True)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from difflib import get_close_matches
+from numbers import Integral, Real
 from typing import Any
 
 import torch
@@ -106,14 +107,14 @@ def check_vector(name: str, vector: object, shape: torch.Size, of: str) -> None:
 
 
 def check_positive(name: str, value: float) -> None:
-    if not isinstance(value, int | float) or not value > 0 or value == float("inf"):
+    if not isinstance(value, Real) or not value > 0 or value == float("inf"):
         raise InputError(
             f"{name}={value!r}: it must be a positive, finite number (to do without, leave it out)."
         )
 
 
 def check_count(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise InputError(f"{name}={value!r}: it must be a whole number, 1 or more.")
 
 

@@ -25,8 +25,10 @@ tracing = torch.compiler.is_dynamo_compiling
 
 
 def inside_torch_func() -> bool:
-    """Inside grad, vjp, vmap and the like, where tensors hide what autograd would tell of them."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
+    """Inside grad, vjp, vmap and the like, where tensors hide what autograd would tell of them. (While dynamo
+    traces, that cannot be asked.)
+    """
+    return not tracing() and torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def uncompiled() -> AbstractContextManager[Any]:

@@ -115,7 +115,7 @@ def _what(value: Any) -> Any:
     if isinstance(value, dict):
         return tuple((name, _what(item)) for name, item in value.items())
     is_switch = isinstance(value, bool | str | None) or (isinstance(value, int) and abs(value) < LARGE)
-    return value if is_switch else type(value)
+    return value if is_switch else Tensor if isinstance(value, Tensor) else type(value)  # or a Parameter
 
 
 def verdict(model: Any, kind: Kind, *section: str | None) -> Verdict:

@@ -72,6 +72,14 @@ def test_output_is_the_models_and_a_second_run_gives_the_same(case):
     torch.testing.assert_close(first.vjp(u), again.vjp(u), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:.*uint8 condition")  # old code, which PyTorch still runs
+def test_a_condition_of_bytes():
+    model, x = (lambda x: torch.where((x > 0).to(torch.uint8), x, 0.1 * x)), torch.randn(3, 4)
+    J = jn.linearize(model, x)
+    assert J.engine == "layerwise"
+    torch.testing.assert_close(J.dense(), dense_oracle(model, x))
+
+
 SQUARE, VECTOR = torch.randn(4, 4).double(), torch.randn(4).double()
 MASK = torch.tensor([True, False, True, True])
 SPELLINGS = {

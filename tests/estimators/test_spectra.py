@@ -90,6 +90,7 @@ def test_any_magnitude(size, scale):
     torch.testing.assert_close(e.sigma / scale, torch.ones(1))
     assert e.converged.all()
     torch.testing.assert_close(jn.singular_values(A, k=1)[0] / scale, torch.ones(1))
+    torch.testing.assert_close(jn.frobenius_norm(A) / scale, torch.tensor([size**0.5]))
 
 
 NORMS = [
@@ -210,5 +211,7 @@ def test_bad_options(estimator, option, value):
 def test_not_a_matrix():
     with pytest.raises(jn.InputError, match=r"shape \(m, n\) or \(B, m, n\)"):
         jn.spectral_norm(torch.ones(3))
+    with pytest.raises(jn.InputError, match=r"\(0, 3, 3\): nothing may be empty"):
+        jn.spectral_norm(torch.zeros(0, 3, 3))
     with pytest.raises(jn.InputError, match="found Linear"):
         jn.spectral_norm(torch.nn.Linear(2, 2))

@@ -32,6 +32,17 @@ def test_values_that_occur_more_than_once():
     torch.testing.assert_close(V @ V.mT, torch.eye(2, dtype=F64).expand(2, 2, 2))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+def test_more_than_there_are(dtype):
+    """Beyond the rank J V = 0, and V is still a basis."""
+    A = with_spectrum([3.0, 2.0], 40, 50).to(dtype)
+    U, S, V = jn.singular_vectors(A, k=4)
+    close = {"rtol": 0, "atol": 50 * torch.finfo(dtype).eps}
+    torch.testing.assert_close(A @ V.mT, (S[..., None] * U).mT, **close)
+    torch.testing.assert_close(V @ V.mT, torch.eye(4, dtype=dtype).expand(2, 4, 4), **close)
+    torch.testing.assert_close(jn.singular_vectors(0 * A, k=2).V.norm(dim=2), torch.ones(2, 2, dtype=dtype))
+
+
 def test_they_have_the_shape_of_the_images():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.ReLU(), nn.Conv2d(2, 1, 3, padding=1))

@@ -258,6 +258,38 @@ def test_product_bound_is_a_bound(case):
     assert (bound >= sigma * (1 - 1e-6)).all()
 
 
+class SequenceFirst(nn.Module):
+    """The batch is the second axis inside, and each step of the sequence has a gain of its own."""
+
+    def __init__(self, steps):
+        super().__init__()
+        self.register_buffer("gain", torch.linspace(1, 10, steps))
+
+    def forward(self, x):
+        return (x.transpose(0, 1) * self.gain[:, None, None]).relu().transpose(0, 1).sum(1)
+
+
+class TimeDistributed(nn.Module):
+    def __init__(self, steps):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.layer(x.flatten(0, 1)).relu().view(x.shape).sum(1)
+
+
+@pytest.mark.parametrize("net", [SequenceFirst, TimeDistributed])
+@pytest.mark.parametrize(("batch", "steps"), [(2, 2), (3, 2), (1, 3)])
+def test_product_bound_where_the_first_axis_is_not_the_batch(net, batch, steps):
+    model, x = net(steps).double(), torch.randn(batch, steps, 3, dtype=torch.float64)
+    J = jn.linearize(model, x)
+    assert J.engine == "layerwise"
+    bound, sigma = jn.product_bound(J), jn.spectral_norm(J).sigma
+    assert bound.shape == sigma.shape
+    assert (bound >= sigma).all()
+    assert (bound <= 10 * steps).all()  # largest gain or ‖W‖ < 10, times √steps for the sum
+
+
 def test_product_bound_is_the_product_of_the_weights_norms_on_a_chain():
     model, x = NETS[0].make()
     weights = [m.weight for m in model if isinstance(m, nn.Linear)]

@@ -5,6 +5,7 @@ import io
 import pickle
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from cases import NETS
@@ -248,6 +249,21 @@ def test_bad_index(index, message):
     model, x = NETS[0].make()
     with pytest.raises(jn.InputError, match=message):
         jn.SpectralPenalty()(jn.linearize(model, x), index=index)
+
+
+@pytest.mark.parametrize("kind", PENALTIES)
+def test_a_validation_step_before_the_first_training_step(kind):
+    model, x = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), torch.randn(5, 3)
+    penalty = kind(weight=1.0)
+    with torch.inference_mode():
+        penalty(jn.linearize(model, x))
+    penalty(jn.linearize(model, x)).backward()
+    assert model[0].weight.grad.abs().max() > 0
+
+
+def test_numbers_of_numpy():
+    penalty = jn.SpectralPenalty(weight=np.float32(0.5), iterations=np.int64(2))
+    assert (penalty.weight, penalty.iterations) == (0.5, 2)
 
 
 @pytest.mark.parametrize("kind", PENALTIES)

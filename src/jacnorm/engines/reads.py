@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from ..tracing import tracing
+from .calls import tensors
 from .rules.table import LIST, Borrowed, Rule
 from .tape import version
 
@@ -34,6 +35,6 @@ def factors(rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[T
         return []
     if rule.weighted:
         args, kwargs = args[1:2], {"weight": kwargs.get("weight")}
-    found = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
+    found = list(tensors((args, kwargs)))  # also inside x[:, index]
     added = {id(a) for a in args[: rule.data] if isinstance(a, Tensor) and a.is_floating_point()}
     return found if rule.data == 1 else [a for a in found if id(a) not in added]

@@ -133,7 +133,9 @@ class Recorder(TorchFunctionMode):
         """What keeps a rule from being applied, whatever it is."""
         if not torch.is_grad_enabled():
             self.without_grad = True
-            raise NoRule(f"{name} is called under no_grad or inside a custom autograd function")
+            raise NoRule(
+                f"{name} is called under no_grad or inference_mode, or inside a custom autograd function"
+            )
         if kwargs.get("out") is not None:
             raise NoRule(f"{name} writes into out=")
         if under_saved_tensor_hooks():
@@ -176,6 +178,8 @@ class Recorder(TorchFunctionMode):
         if len(followed) != 1 or self.slots.any_in(kwargs):
             raise NoRule(f"{name} multiplies things that both depend on the input")
         position = followed[0]
+        if in_place and position > 0:  # a constant, which F needs as it is before it is overwritten
+            args = (args[0].clone(), *args[1:])
         forward, backward = rule.apply(position, *args, **kwargs)
         source, y = self.slots.of(args[position]), run()
         self._step(name, (source,), y, forward, backward)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .rules import NoRule
-from .tape import Slot
+from .tape import Slot, version
 
 _CONTAINERS = frozenset((list, tuple, dict))
 
@@ -26,7 +26,7 @@ class Slots:
     def new(self, y: Tensor) -> Slot:
         slot = self._count(y)
         self.bytes += y.nbytes
-        self._found[id(y)] = (weakref.ref(y), y._version, slot)
+        self._found[id(y)] = (weakref.ref(y), version(y), slot)
         return slot
 
     def _count(self, y: Tensor) -> Slot:
@@ -40,8 +40,8 @@ class Slots:
         entry: Any = self._found.get(id(t))
         if entry is None or entry[0]() is not t:
             return None
-        if entry[1] != t._version:
-            self._found[id(t)] = (entry[0], t._version, entry[2])  # complain once
+        if entry[1] != version(t):
+            self._found[id(t)] = (entry[0], version(t), entry[2])  # complain once
             raise NoRule("a tensor was changed in place through a view of it")
         slot: Slot = entry[2]
         return slot
@@ -64,7 +64,7 @@ class Slots:
     def unchanged(self, sources: Any, y: Tensor) -> bool:
         """The call gave its argument back untouched (dropout in evaluation, contiguous, …)."""
         entry = self._found.get(id(y))
-        return entry is not None and entry[0]() is y and entry[1] == y._version and sources == (entry[2],)
+        return entry is not None and entry[0]() is y and entry[1] == version(y) and sources == (entry[2],)
 
     def close(self) -> None:
         """Nothing more is followed."""

@@ -65,10 +65,8 @@ def frobenius_norm(J: Operator | Tensor) -> Tensor:
     """
     J = as_operator(J)
     J = J if is_wide(J) else Transposed(J)
-    total = torch.zeros(J.input_shape[0], dtype=J.dtype, device=J.device)
-    for i in range(size(J.output_shape)):
-        total += norms(J.vjp(basis(J.output_shape, J, i))) ** 2
-    return total.sqrt()
+    of_rows = [norms(J.vjp(basis(J.output_shape, J, i))) for i in range(size(J.output_shape))]
+    return norms(torch.stack(of_rows, 1))
 
 
 def _smaller_side(J: Operator) -> int:

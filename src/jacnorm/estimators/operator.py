@@ -34,6 +34,8 @@ class Matrix:
             raise InputError(
                 f"A matrix must be real with shape (m, n) or (B, m, n), found {A.dtype} {tuple(A.shape)}."
             )
+        if A.numel() == 0:
+            raise InputError(f"A matrix has shape {tuple(A.shape)}: nothing may be empty.")
         A = A.to(at_least_single(A.dtype))
         self.A = A if A.dim() == 3 else A.unsqueeze(0)
         batch, m, n = self.A.shape

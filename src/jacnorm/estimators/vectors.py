@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..checks import check_count, check_positive
 from ..precision import in_full_precision
+from ..tracing import gaussian
 from .gram import rows
 from .lanczos import deflated
 from .measure import SMALL
@@ -59,6 +60,22 @@ def _triples(J: Operator, k: int, tol: float, max_iterations: int) -> tuple[Tens
         P, S, Q = torch.linalg.svd(decomposable(rows(J)), full_matrices=False)
         return P.mT[:, :k], S[:, :k], Q[:, :k]
     S, U = deflated(J, k, tol, max_iterations)
-    pulled = [J.vjp(u) for u in U.unbind(1)]
-    V = torch.stack([flat(divided(w, norms(w))) for w in pulled], 1)
-    return U.flatten(2), S, V
+    pulled = torch.stack([flat(J.vjp(u)) for u in U.unbind(1)], 1)
+    return U.flatten(2), S, _orthonormal(pulled, S)
+
+
+def _orthonormal(W: Tensor, S: Tensor) -> Tensor:
+    """Unit vectors along the rows of W = UᵀJ, (B, k, n), each orthogonal to those before it.
+
+    Where a singular value is zero up to rounding, its row is nothing but that, and points anywhere; any
+    vector that is orthogonal to the others is right there.
+    """
+    noise = W.shape[2] * torch.finfo(W.dtype).eps * S[:, :1]
+    cpu = torch.device("cpu")
+    random = gaussian(torch.tensor(0, device=cpu), W.shape[1:], torch.float64, cpu).to(W)
+    found: list[Tensor] = []
+    for w in torch.where((noise < S)[..., None], W, random).unbind(1):
+        for v in found * 2:  # twice is enough (Kahan)
+            w = w - (w * v).sum(1, keepdim=True) * v
+        found.append(divided(w, norms(w)))
+    return torch.stack(found, 1)

@@ -12,13 +12,13 @@ from torch import Tensor
 from ..checks import check_count
 from ..engines.layers import WeightedLayer
 from ..engines.outer import differentiable_once
-from ..engines.tape import Step
+from ..engines.tape import Slot, Step, Tape
 from ..errors import InputError, UnsupportedModelError
 from ..estimators import spectral_norm
-from ..estimators.operator import normalized
+from ..estimators.operator import Operator, column, normalized
 from ..linearization import Linearization
 from ..precision import at_least_single, in_full_precision
-from ..tracing import while_tracing
+from ..tracing import gaussian, while_tracing
 from .base import Penalty
 
 Product = Callable[[Tensor], Tensor]
@@ -29,7 +29,8 @@ class SpectralBoundPenalty(Penalty):
     """weight · Σ_l ‖W^l‖₂², by power iteration that goes on from call to call.
 
     W^l are the linear and convolution layers that the model calls as such. Products inside one fused call
-    (the projections of `nn.MultiheadAttention`, an LSTM) are not seen.
+    (the projections of `nn.MultiheadAttention`, an LSTM) are not seen. A weight that layers share counts
+    once; one that is computed anew for each call (`torch.nn.utils.parametrize`, unless cached) for each.
 
     convolution
         "operator" takes the norm of the convolution on the input size it has here, which bounds ‖J‖;
@@ -101,6 +102,7 @@ class SpectralBoundPenalty(Penalty):
 
 
 @while_tracing
+@torch.inference_mode(False)  # or what a validation step begins could not be trained with
 def _begin(penalty: SpectralBoundPenalty, shapes: list[torch.Size], *weights: Tensor) -> None:
     """See to it that there are vectors to go on from."""
     for position, (shape, like) in enumerate(zip(shapes, weights, strict=True)):
@@ -124,7 +126,8 @@ def product_bound(J: Linearization, *, tol: float = 1e-3) -> Tensor:
     """∏_l ‖W^l‖₂ ≥ ‖J(x_i)‖₂ for each sample, (B,), each norm to `tol`: the bound of section 2.1.
 
     Every recorded step counts with its own norm (a ReLU with 1, a batch norm with its largest scale), and
-    where branches meet the bounds add up, so that it holds for any piecewise linear network.
+    where branches meet the bounds add up, so that it holds for any piecewise linear network. (A step on
+    tensors whose first axis is not the batch counts with its norm on the whole batch.)
     """
     if J.tape is None:
         why = J.reason or "this is a transform of J, not the Jacobian of the network itself"
@@ -132,15 +135,57 @@ def product_bound(J: Linearization, *, tol: float = 1e-3) -> Tensor:
     first = torch.zeros(J.input_shape, dtype=J.input_dtype, device=J.device)
     values = {J.tape.source: first}
     bounds = {J.tape.source: torch.ones(len(first), dtype=J.dtype, device=J.device)}
+    by_sample = _by_sample(J.tape, first)
     for step in J.tape.steps:
         arguments = [None if s is None else values[s] for s in step.sources]
         values[step.target] = step.forward(*arguments)
-        bounds[step.target] = sum(
-            spectral_norm(_Part(step, k, arguments, values[step.target]), tol=tol).sigma * bounds[s]
-            for k, s in enumerate(step.sources)
-            if s is not None
-        )  # type: ignore[assignment]
+        alone = by_sample.issuperset({*step.sources, step.target} - {None})
+        total = torch.zeros_like(bounds[J.tape.source])
+        for k, s in enumerate(step.sources):
+            if s is not None:
+                part = _Part(step, k, arguments, values[step.target])
+                operator: Operator
+                operator, before = (part, bounds[s]) if alone else (_Whole(part), bounds[s].max())
+                total = total + spectral_norm(operator, tol=tol).sigma * before
+        bounds[step.target] = total
     return bounds[J.tape.target]
+
+
+def _by_sample(tape: Tape, first: Tensor) -> set[Slot | None]:
+    """The slots whose first axis is the batch: as many times as a sample is larger, so is its part there."""
+    times = torch.linspace(1, 2, len(first), dtype=first.dtype, device=first.device)
+    cpu = torch.device("cpu")
+    v = gaussian(torch.tensor(0, device=cpu), first.shape, torch.float64, cpu).to(first)
+    probes: dict[Slot | None, Any] = {None: (None, None), tape.source: (v, v * column(times, v))}
+    for step in tape.steps:
+        both = zip(*(probes[s] for s in step.sources), strict=True)
+        probes[step.target] = tuple(step.forward(*tangents) for tangents in both)
+    del probes[None]
+    return {slot for slot, (one, other) in probes.items() if _is_scaled(other, one, times)}
+
+
+def _is_scaled(other: Tensor, one: Tensor, times: Tensor) -> bool:
+    if len(one) != len(times):
+        return False
+    expected = one * column(times, one).to(one.dtype)
+    return torch.allclose(other, expected, rtol=1e-3, atol=1e-4 * float(one.abs().max()))
+
+
+class _Whole:
+    """An operator on a batch as one on a single, larger sample."""
+
+    def __init__(self, part: _Part):
+        self._part = part
+        self.input_shape, self.output_shape = (
+            torch.Size((1, *shape)) for shape in (part.input_shape, part.output_shape)
+        )
+        self.dtype, self.device = part.dtype, part.device
+
+    def jvp(self, v: Tensor) -> Tensor:
+        return self._part.jvp(v[0])[None]
+
+    def vjp(self, u: Tensor) -> Tensor:
+        return self._part.vjp(u[0])[None]
 
 
 class _Part:

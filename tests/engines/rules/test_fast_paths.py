@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from cases import CASES, dense_oracle
 from torch import nn
 
 import jacnorm as jn
@@ -62,6 +63,22 @@ def test_two_by_two_pooling_with_many_ties():
     torch.testing.assert_close(ours, theirs)
     u = torch.randn_like(ours[0])
     torch.testing.assert_close(*(torch.autograd.grad(y, x, u) for y, _ in (ours, theirs)))
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if len(c.shape) == 3 and not c.training], ids=str)
+def test_whatever_takes_them_is_right(case, fast_paths):
+    model, x = case.make()
+    expected = dense_oracle(model, x)
+    for engine in ("auto", "autograd"):
+        torch.testing.assert_close(jn.linearize(model, x, engine=engine).dense().detach(), expected)
+
+
+@pytest.mark.parametrize("engine", ["auto", "autograd"])
+def test_depthwise_convolutions_are_none_of_them(engine):
+    """At the size of real images: their weight has one channel, their input has not."""
+    layers = [nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    model, x = nn.Sequential(*layers, nn.Linear(8, 3)), torch.randn(16, 8, 16, 16)
+    torch.testing.assert_close(jn.linearize(model, x, engine=engine).output, model(x))
 
 
 def net():

@@ -11,6 +11,7 @@ from ..tape import sum_to
 from .table import NoRule, linear, multilinear, piecewise
 
 Operand = Tensor | float
+MASKS = (torch.bool, torch.uint8)  # what a condition may be, the second for old code
 
 
 def _shape(operand: Operand) -> torch.Size:
@@ -183,8 +184,11 @@ def where(*arguments: Any) -> Any:
     """torch.where(condition, x, y), or x.where(condition, y)."""
     if len(arguments) != 3:
         raise NoRule("where() of a condition alone")
-    at = next(i for i, a in enumerate(arguments) if isinstance(a, Tensor) and a.dtype == torch.bool)
-    condition = arguments[at]
+    masks = [i for i, a in enumerate(arguments) if isinstance(a, Tensor) and a.dtype in MASKS]
+    if len(masks) != 1:
+        raise NoRule("where() without a condition of its own")
+    at = masks[0]
+    condition = arguments[at].bool()
     x, y = (a for i, a in enumerate(arguments) if i != at)
     result = torch.where(condition, x, y)
     shape, shapes = result.shape, (_shape(x), _shape(y))

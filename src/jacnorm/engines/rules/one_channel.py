@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ...tracing import inside_torch_func
+
 Product = Callable[[Tensor], Tensor]
 WORTHWHILE = 10_000  # numbers; below, the calls cost more than they save
 
@@ -23,9 +25,9 @@ def is_one_channel(x: Tensor, weight: Tensor, stride: Any, padding: Any, dilatio
     return (
         x.device.type == "cpu"
         and weight.dim() == 4
-        and weight.shape[1] == 1
         and x.dim() == 4
-        and x.numel() >= WORTHWHILE
+        and x.shape[1] == 1  # the weight of a depthwise convolution has one channel, too
+        and is_worthwhile(x)
         and x.dtype == weight.dtype
         and x.dtype in (torch.float32, torch.float64)
         and stride in (1, (1, 1), [1, 1])
@@ -33,6 +35,11 @@ def is_one_channel(x: Tensor, weight: Tensor, stride: Any, padding: Any, dilatio
         and not isinstance(padding, str)
         and not torch.is_autocast_enabled("cpu")
     )
+
+
+def is_worthwhile(v: Tensor) -> bool:
+    """Large enough, and torch.func, which does not know our functions, is not at work."""
+    return v.numel() >= WORTHWHILE and not inside_torch_func()
 
 
 def convolution(
@@ -46,11 +53,10 @@ def convolution(
     """F, Fᵀ and the layer's output. Single vectors, as in power iteration on a layer, go the plain way."""
 
     def forward(v: Tensor) -> Tensor:
-        return Convolution.apply(v, weight, None, padding) if v.numel() >= WORTHWHILE else plain(v)
+        return Convolution.apply(v, weight, None, padding) if is_worthwhile(v) else plain(v)
 
     def backward(u: Tensor) -> Tensor:
-        large = u.numel() >= WORTHWHILE
-        return TransposedConvolution.apply(u, weight, padding) if large else plain_transpose(u)
+        return TransposedConvolution.apply(u, weight, padding) if is_worthwhile(u) else plain_transpose(u)
 
     return forward, backward, Convolution.apply(x, weight, bias, padding)
 
