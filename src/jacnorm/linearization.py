@@ -34,6 +34,9 @@ class Linearization:
     them and `reason` why it is not the layerwise engine (None if it is). `layers` are the linear and
     convolution layers that were called, as operators; `tape` is the recorded network, if there is one and J
     is its Jacobian; `graph` is autograd's, likewise. `input_shape` and `output_shape` are those of J.
+
+    J belongs to the weights that it was taken at: after optimizer.step(), linearize again. Products of an old
+    J are refused, but for the steps of PyTorch's fused optimizers, which leave no trace on the weights.
     """
 
     def __init__(

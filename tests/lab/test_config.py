@@ -22,6 +22,8 @@ def test_defaults_are_the_papers():
         ({"epochs": 1.5}, r"epochs = 1\.5"),
         ({"epochs": True}, "epochs = True"),
         ({"augment": 1}, "augment = 1: it must be true or false"),
+        ({"seed": -1}, r"seed = -1: it must be a whole number from 0"),
+        ({"seed": 2**63}, r"seed = 9223372036854775808: it must be a whole number from 0"),
         ({"weight": 0.0}, r"weight = 0\.0: it must be positive"),
         ({"weight": float("nan")}, "weight = nan"),
         ({"iterations": 0}, "iterations = 0"),

@@ -42,6 +42,7 @@ VARIANTS = {
     "spectral": ("warm_start", True, "spectral-warm"),
     "spectral-bound": ("convolution", "kernel", "spectral-bound-kernel"),
 }
+LABELS = (*METHODS, *(label for _, _, label in VARIANTS.values()))  # what a table may call a method
 TOLD_BY_THE_LABEL = {"method", *(name for name, _, _ in VARIANTS.values())}
 
 
@@ -100,6 +101,8 @@ class RunConfig:
         for name in ("iterations", "projections", "every"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} = {getattr(self, name)}: it must be 1 or more")
+        if not 0 <= self.seed < 2**63:
+            raise ConfigError(f"seed = {self.seed}: it must be a whole number from 0 to 2^63 − 1")
         if not 0 < self.fraction <= 1:
             raise ConfigError(f"fraction = {self.fraction}: it must be above 0 and at most 1")
         if not 0 <= self.momentum < 1:

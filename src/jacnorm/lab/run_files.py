@@ -18,6 +18,7 @@ from .config import RunConfig, make_config
 from .data import DataSet
 from .errors import UsageError
 from .nets import Normalized
+from .results import read_result
 from .run import Run, start
 
 CHANGED_NET = "its code has changed since; give the new net another name, or the old one its code back"
@@ -111,7 +112,7 @@ def check_finished(folder: Path) -> None:
 def divergence(folder: Path) -> str | None:
     """What happened to a run that diverged."""
     file = folder / "result.json"
-    return json.loads(file.read_text()).get("diverged") if file.exists() else None
+    return read_result(file, ()).get("diverged") if file.exists() else None
 
 
 def load_run(folder: Path, config: RunConfig, data: DataSet) -> Normalized:

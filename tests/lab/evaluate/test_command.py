@@ -70,6 +70,43 @@ def test_evaluating_again_adds_to_what_is_there(runs, tmp_path, capsys):
     assert set(json.loads(file.read_text())) & {"attacks", "calibration"} == set()
 
 
+def test_what_is_done_is_kept_when_the_rest_fails(runs, tmp_path, capsys, monkeypatch):
+    def stop(*_args, **_options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("jacnorm.lab.commands.evaluate.judge", stop)
+    options = ["--noise", "--attacks", "pgd", "--judge", "--images", "20", "--out", str(tmp_path)]
+    assert main(["evaluate", str(runs / "none0"), *options]) == 130
+    (file,) = tmp_path.glob("*.json")
+    kept = json.loads(file.read_text())
+    assert set(kept["attacks"]) == {"pgd"}
+    assert len(kept["noise"]["accuracy"]) == 7
+    assert "judge" not in kept
+
+
+def test_published_networks_have_no_stored_vectors(runs, tmp_path, capsys):
+    published = tmp_path / "spectral0"
+    published.mkdir()
+    for name in ("config.json", "weights.safetensors"):
+        shutil.copyfile(runs / "spectral0" / name, published / name)
+    assert main(["evaluate", str(published), "--cost", "--images", "20", "--out", str(tmp_path / "o")]) == 0
+    assert "no checkpoint.safetensors, so no error from stored vectors" in capsys.readouterr().err
+    (file,) = (tmp_path / "o").glob("*.json")
+    assert json.loads(file.read_text())["cost"]["estimation"]["warm"] is None
+
+
+def test_files_that_are_damaged_are_named(runs, tmp_path, capsys):
+    assert main(["evaluate", str(runs / "none0"), "--noise", "--images", "20", "--out", str(tmp_path)]) == 0
+    (file,) = tmp_path.glob("*.json")
+    file.write_text("{")
+    assert main(["evaluate", str(runs / "none0"), "--noise", "--images", "20", "--out", str(tmp_path)]) == 2
+    assert f"{file}: cut short or not JSON" in capsys.readouterr().err
+    damaged = shutil.copytree(runs / "none0", tmp_path / "none0")
+    (damaged / "result.json").write_text("{")
+    assert main(["evaluate", str(damaged)]) == 2
+    assert f"{damaged / 'result.json'}: cut short or not JSON" in capsys.readouterr().err
+
+
 def test_points_belong_to_the_networks_that_were_compared(runs, tmp_path, capsys):
     """Distances are of the points that all classify correctly; with other rivals they are others."""
     common = ["--images", "30", "--directions", "2", "--out", str(tmp_path), "--json"]

@@ -50,6 +50,17 @@ def test_a_figure_under_another_protocol():
         ('figure = 3\nnetworks = "x"\n[measure]\nsteps = 5', r"steps = 5: needs something like \[0, 1, 2"),
         ('figure = 3\nnetworks = "x"\n[measure]\nsteps = [0]', r"steps = \[0\]: needs something like \[0, 1"),
         ('figure = 5\nnetworks = "x"\n[measure]\nmethods = [1]', r"like \['spectral-bound', 'spectral'"),
+        ('figure = 3\nnetworks = "x"\n[measure]\nimages = -3', "images = -3: needs something like 1000"),
+        ('figure = 3\nnetworks = "x"\n[measure]\nimages = 0', "images = 0: needs something like 1000"),
+        ('figure = 3\nnetworks = "x"\n[measure]\nvariances = [0.1, 0.0]', r"variances = \[0.1, 0.0\]: needs"),
+        (
+            'figure = 3\nnetworks = "x"\n[measure]\nsteps = [-1, 2]',
+            r"steps = \[-1, 2\]: needs something like",
+        ),
+        ('figure = 5\nnetworks = "x"\n[measure]\nmethods = []', r"methods = \[\]: needs something like"),
+        ('figure = 3\nnetworks = "x"\nmeasure = 5', r"\[measure\] is a part of its own, found measure = 5"),
+        ('figure = [3]\nnetworks = "x"', "needs figure = one of 3, 4, 5"),
+        ('figure = 3\nnetworks = "x"\ntitle = 7', "title = 7: needs a text"),
         ('figure = 3\nnetworks = "x"\n[grid]\nseed = [1]', "there is no 'grid'"),
         ('figure = 4\nnetworks = "x"\nbeside = 3', "beside = 3: needs a figure's name"),
         ('figure = 4\nnetworks = "x"\nbeside = "y"', "y.toml: there is no such file"),
@@ -63,6 +74,20 @@ def test_bad_files(tmp_path, text, message):
     (tmp_path / "other.toml").write_text('figure = 3\nnetworks = "z"')
     with pytest.raises(ConfigError, match=message):
         read_figure(file)
+
+
+def test_settings_that_may_be_zero_and_lists_that_begin_with_it(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text('figure = 3\nnetworks = "x"\n[measure]\njudge_images = 0\nsteps = [0, 5]\nqueries = [5]')
+    found = read_figure(file).measurement
+    assert (found.judge_images, found.steps, found.queries) == (0, (0, 5), (5,))
+
+
+def test_a_misspelled_method_is_told(tmp_path):
+    (tmp_path / "mine.toml").write_text('[grid]\nmethod = ["spectral"]')
+    (tmp_path / "times.toml").write_text('figure = 5\nnetworks = "mine"\n[measure]\nmethods = ["spectrall"]')
+    with pytest.raises(ConfigError, match="'spectrall': did you mean 'spectral'"):
+        all_items(tmp_path)
 
 
 def test_a_bad_claim_is_told_before_anything_is_trained(tmp_path):

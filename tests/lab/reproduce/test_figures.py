@@ -212,6 +212,8 @@ def test_figure_5(table, tmp_path):
         ("Lanczos", "20.0 ± 0.0", "5.0 ± 0.0"),
         ("spectral-bound: product of norms", "3050 ± 71", "–"),
     )
+    many = replace(the_plan.measurement, batch_sizes=(16, 32, 512))  # more than there were images for
+    assert many.tables(section.groups)[0].header == ("step", "16", "32")
     shaky = [_slowed(record, i) for i, record in enumerate(2 * section.groups["spectral"], 1)]
     assert "Beware" in the_plan.measurement.tables({"spectral": shaky})[0].caption
     quantities = the_plan.measurement.quantities(section.groups)

@@ -16,6 +16,7 @@ from ..bench.page import markdown, picture
 from ..checkpoint import write_atomically
 from ..environment import environment
 from ..errors import UsageError
+from ..results import read_result
 from .common import add_command, prepare_folder
 
 SUITES = ("methods", "training", "batch_sizes", "outputs", "depth", "measure")
@@ -54,7 +55,8 @@ def run(args: argparse.Namespace) -> None:
         "depth": suites.depth,
         "measure": lambda: suites.measure(args.images),
     }
-    found = _read(args.out / "bench.json")
+    file = args.out / "bench.json"
+    found = read_result(file, ()) if file.exists() else {}
     result = runs[args.suite]()
     if args.suite == "methods":  # one net beside the others
         result = found.get("methods", {}) | {args.net: result}
@@ -62,11 +64,6 @@ def run(args: argparse.Namespace) -> None:
     _write(args.out, found)
     print(markdown({args.suite: found[args.suite], "environment": found["environment"]}))
     print(f"All of it: {args.out / 'index.md'}")
-
-
-def _read(file: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    return content
 
 
 def _write(folder: Path, found: dict[str, Any]) -> None:

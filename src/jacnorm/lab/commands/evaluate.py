@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..checkpoint import write_json
 from ..config import RunConfig
@@ -25,9 +27,10 @@ from ..evaluate.landscape import landscape
 from ..evaluate.minimum_norm import need_foolbox
 from ..evaluate.noise import white_noise
 from ..evaluate.record import alarms, rows, shown
-from ..evaluate.stored import cost
+from ..evaluate.stored import CHECKPOINT, cost, stored_vectors
 from ..fingerprint import weights_digest
 from ..nets import Normalized
+from ..results import read_result
 from ..run_files import divergence, load_run, read_config
 from ..score import score
 from ..tables import table
@@ -90,9 +93,9 @@ def run(args: argparse.Namespace) -> None:
         prepare_folder("--out", out)
     records = []
     for one in trained:
-        record = _evaluated(args, one, trained, data, split)
-        if writes:  # as soon as it is there, with what was evaluated before on the same images
-            record = _stored(out / f"{record['id']}.json", record, _ids(trained))
+        for record in _evaluated(args, one, trained, data, split):
+            if writes:  # as soon as it is there, with what was evaluated before on the same images
+                record = _stored(out / f"{record['id']}.json", record, _ids(trained))
         records.append(record)
         print(json.dumps(record) if args.json else _report(record, alone=len(trained) == 1), flush=True)
     if len(trained) > 1 and not args.json:
@@ -160,13 +163,17 @@ def _left_in(folders: list[Path]) -> list[Path]:
 
 def _evaluated(
     args: argparse.Namespace, one: Trained, trained: list[Trained], data: DataSet, split: Split
-) -> dict[str, Any]:
-    """All the numbers of one run, with where they come from."""
+) -> Iterator[dict[str, Any]]:
+    """The numbers of one run, with where they come from; again after each kind, with that added."""
     model, config = one.model, one.config
     record: dict[str, Any] = {"id": config.id, "config": config.relevant(), "images": len(split)}
     record |= {"weights": weights_digest(model), "test": score(model, split)}
-    if args.attacks:
-        record["attacks"] = {name: adversarial(model, split, name).to_json() for name in args.attacks}
+    record |= {"alarms": [], "environment": environment(split.images.device)}
+    yield record
+    for name in args.attacks or ():
+        found = adversarial(model, split, name).to_json()
+        record = record | {"attacks": record.get("attacks", {}) | {name: found}}
+        yield record | {"alarms": alarms(record)}
     make = {
         "noise": lambda: white_noise(model, split).to_json(),
         "judge": lambda: judge(model, split).to_json(),
@@ -175,12 +182,22 @@ def _evaluated(
         ).to_json(),
         "calibration": lambda: calibration(model, split).to_json(),
         "landscape": lambda: landscape(model, split).to_json(),
-        "cost": lambda: cost(one.folder, config, model, data, args.images),
+        "cost": lambda: cost(config, model, data, args.images, vectors=_vectors(one)),
     }
-    record |= {name: make[name]() for name in _chosen(args)}
-    if "boundary" in record:  # its points are those that all of these classify correctly
-        record["boundary"]["compared_with"] = _ids(trained)
-    return record | {"alarms": alarms(record), "environment": environment(split.images.device)}
+    for name in _chosen(args):
+        record = record | {name: make[name]()}
+        if name == "boundary":  # its points are those that all of these classify correctly
+            record[name]["compared_with"] = _ids(trained)
+        yield record | {"alarms": alarms(record)}
+
+
+def _vectors(one: Trained) -> Tensor | None:
+    """Networks that are published come without them."""
+    if (one.folder / CHECKPOINT).exists():
+        return stored_vectors(one.folder, one.config)
+    if one.config.label == "spectral-warm":
+        print(f"{one.folder}: no {CHECKPOINT}, so no error from stored vectors", file=sys.stderr)
+    return None
 
 
 def _report(record: dict[str, Any], alone: bool) -> str:
@@ -200,7 +217,7 @@ def _stored(file: Path, record: dict[str, Any], together: list[str]) -> dict[str
 
     Distances stay there, and are not told beside networks that they were not compared with.
     """
-    before = json.loads(file.read_text()) if file.exists() else {}
+    before = read_result(file, ()) if file.exists() else {}
     if all(before.get(key) == record[key] for key in ("id", "config", "images", "weights")):
         attacks = before.get("attacks", {}) | record.get("attacks", {})
         record = before | record | ({"attacks": attacks} if attacks else {})

@@ -21,7 +21,7 @@ from ..sweep.local import LocalEngine
 from ..sweep.run import forget_failures, known_runs
 from ..sweep.store import Store
 from ..wording import count, did_you_mean
-from .common import add_command, choose_device
+from .common import add_command, choose_device, prepare_folder
 from .sweep import check_failed, train_all, warn_of_nets
 
 
@@ -72,6 +72,8 @@ def run(args: argparse.Namespace) -> None:
     home = QUICK_FOLDER if args.quick else Path()
     args.results, args.runs = args.results or home / "results", args.runs or home / "runs"
     items = _items(args)
+    if args.networks:
+        prepare_folder("--networks", args.networks)
     if args.protocol:
         items = [item.with_protocol(args.protocol) for item in items]
     for item in {item.table.name: item for item in items}.values():

@@ -16,33 +16,34 @@ from .estimation import ITERATIONS, estimation
 from .times import BATCH_SIZES, REPEATS, step_times
 
 IMAGES = 1000  # enough for a mean
+CHECKPOINT = "checkpoint.safetensors"  # where the vectors are
 
 
 def cost(
-    folder: Path,
     config: RunConfig,
     model: Normalized,
     data: DataSet,
     images: int | None,
     *,
+    vectors: Tensor | None,
     batch_sizes: tuple[int, ...] = BATCH_SIZES,
     repeats: int = REPEATS,
     iterations: tuple[int, ...] = ITERATIONS,
 ) -> dict[str, Any]:
-    """On the images that the network was trained on, as in the paper."""
+    """On the images that the network was trained on, as in the paper; `vectors` are those it has stored."""
     train = (data.held_out(HELD_OUT, seed=0) if config.protocol == "held-out" else data).train
     train = train.to(model.mean.device)
     few = Split(train.images[: images or IMAGES], train.labels[: images or IMAGES])
     sizes = tuple(size for size in batch_sizes if size <= len(few)) or (len(few),)
     times = step_times(model, few, batch_sizes=sizes, repeats=repeats)
-    vectors = stored_vectors(folder, config, len(few))
-    errors = estimation(model, few, stored=vectors, iterations=iterations)
+    stored = None if vectors is None else vectors[: len(few)]
+    errors = estimation(model, few, stored=stored, iterations=iterations)
     return {"times": times.to_json(), "estimation": errors.to_json()}
 
 
-def stored_vectors(folder: Path, config: RunConfig, count: int) -> Tensor | None:
-    """The u of the first images at the end of training; None if it did not keep them."""
+def stored_vectors(folder: Path, config: RunConfig) -> Tensor | None:
+    """The u of each train image at the end of training; None if it did not keep them."""
     if config.method != "spectral" or not config.warm_start:
         return None
-    tensors, _ = checkpoint.load(folder / "checkpoint.safetensors")
-    return checkpoint.part("penalty", tensors)["u"][:count]
+    tensors, _ = checkpoint.load(folder / CHECKPOINT)
+    return checkpoint.part("penalty", tensors)["u"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..config import ConfigError, read_toml
+from ..config import LABELS, ConfigError, read_toml
 from ..errors import UsageError
 from ..sweep.experiment import Experiment, read_experiment
 from ..wording import did_you_mean
@@ -89,6 +89,9 @@ def read_item(file: Path) -> Item:
 
 def _check_claims(file: Path, figure: FigurePlan, table: Experiment) -> None:
     """A misspelled method or quantity would never be tested, and nobody would notice."""
+    for name in figure.measurement.methods or ():
+        if name not in LABELS:
+            raise ConfigError(f"{file}: [measure] methods: {name!r}: {did_you_mean(name, LABELS)}")
     nothing: Groups = {label: [] for label in table.labels}
     measured = figure.quantities(nothing, nothing)
     for claim in figure.claims:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..evaluate.estimation import BOUND_IMAGES, ITERATIONS
-from ..evaluate.stored import cost
+from ..evaluate.stored import cost, stored_vectors
 from ..evaluate.times import BATCH_SIZES, KINDS, REPEATS
 from .claims import Quantities
 from .numbers import NOTHING, mean_sd
@@ -56,11 +56,11 @@ class Cost:
     def measure(self, kind: str, network: Network, bench: Bench) -> dict[str, Any]:
         config = network.config
         found = cost(
-            bench.folder(config),
             config,
             bench.model(config),
             bench.data,
             self.images,
+            vectors=stored_vectors(bench.folder(config), config),
             batch_sizes=self.batch_sizes,
             repeats=self.repeats,
             iterations=self.rounds,
@@ -103,7 +103,7 @@ class Cost:
         return (
             Table(
                 "Time of an optimizer step by batch size, plain step = 1, mean ± standard deviation over "
-                f"{n} networks.{self._caveat(groups)}",
+                f"{n} networks.{_caveat(groups, len(sizes))}",
                 ("step", *map(str, sizes)),
                 tuple(times),
             ),
@@ -114,14 +114,15 @@ class Cost:
             ),
         )
 
-    def _caveat(self, groups: Groups) -> str:
-        found = [summary(_ratios(groups, k, i)) for k in KINDS for i in range(len(self.batch_sizes))]
-        if not any(one.sd is not None and one.sd > ROUGH * one.mean for one in found):
-            return ""
-        return (
-            " Beware: some of these spread by more than a third of their mean. The machine was busy, or the "
-            "network is too small to time."
-        )
+
+def _caveat(groups: Groups, sizes: int) -> str:
+    found = [summary(_ratios(groups, kind, i)) for kind in KINDS for i in range(sizes)]
+    if not any(one.sd is not None and one.sd > ROUGH * one.mean for one in found):
+        return ""
+    return (
+        " Beware: some of these spread by more than a third of their mean. The machine was busy, or the "
+        "network is too small to time."
+    )
 
 
 def _all(groups: Groups) -> list[dict[str, Any]]:

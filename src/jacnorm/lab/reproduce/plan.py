@@ -78,12 +78,14 @@ def _read(path: Path) -> tuple[FigurePlan, Any]:
     if unknown := set(content) - KEYS:
         raise ConfigError(f"{path}: there is no {unknown.pop()!r}; there are {', '.join(sorted(KEYS))}")
     figure, networks = content.get("figure"), content.get("networks")
-    if figure not in MEASUREMENTS or not isinstance(networks, str):
+    if type(figure) is not int or figure not in MEASUREMENTS or not isinstance(networks, str):
         numbers = ", ".join(map(str, MEASUREMENTS))
         raise ConfigError(f"{path}: needs figure = one of {numbers}, and networks = an experiment's name")
+    if not isinstance(title := content.get("title", path.stem), str):
+        raise ConfigError(f"{path}: title = {title!r}: needs a text")
     plan = FigurePlan(
         name=path.stem,
-        title=content.get("title", path.stem),
+        title=title,
         figure=figure,
         networks=networks,
         measurement=_measurement(path, MEASUREMENTS[figure], content.get("measure", {})),
@@ -93,14 +95,25 @@ def _read(path: Path) -> tuple[FigurePlan, Any]:
 
 
 def _is_like(value: Any, default: Any) -> bool:
-    """Of the same type; of numbers, at least one is above 0, or there would be nothing to measure."""
+    """Of the same type. Numbers are not below 0, several of them rise, and one at least is above 0, or there
+    would be nothing to measure; what is 0 unless told otherwise may be.
+    """
+    if isinstance(default, str):
+        return isinstance(value, str)
     if not isinstance(default, tuple):
-        return type(value) is type(default) or (type(default), type(value)) == (float, int)
-    several = isinstance(value, list) and all(_is_like(element, default[-1]) for element in value)
-    return several and any(isinstance(element, str) or element > 0 for element in value)
+        is_number = type(value) is type(default) or (type(default), type(value)) == (float, int)
+        return is_number and (value > 0 or value == default == 0)
+    if not isinstance(value, list) or not value:
+        return False
+    if isinstance(default[-1], str):
+        return all(isinstance(element, str) for element in value)
+    above = value[1:] if value[0] == 0 else value
+    return bool(above) and all(_is_like(v, default[-1]) for v in above) and value == sorted(set(value))
 
 
-def _measurement(path: Path, kind: type[Any], settings: dict[str, Any]) -> Measurement:
+def _measurement(path: Path, kind: type[Any], settings: Any) -> Measurement:
+    if not isinstance(settings, dict):
+        raise ConfigError(f"{path}: [measure] is a part of its own, found measure = {settings!r}")
     known = [field.name for field in fields(kind)]
     if unknown := [name for name in settings if name not in known]:
         raise ConfigError(f"{path}: [measure] {unknown[0]}: {did_you_mean(unknown[0], known)}")
