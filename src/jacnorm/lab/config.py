@@ -1,4 +1,6 @@
-"""What defines a run. Two runs with equal configs have equal results, so a run's id is made of it."""
+"""What defines a run. By one version, on one kind of machine, two runs with equal configs have equal results,
+so a run's id is made of it.
+"""
 
 from __future__ import annotations
 
