@@ -300,7 +300,7 @@ CALLS = [
     _call("broadcasting", lambda x: x[:, :1, None] + x[:, None, :] - FACTOR * x[:, :, None], (4,)),
     _call("rsub", lambda x: torch.rsub(x, 2 * x), (4,)),
     _call("in-place arithmetic", lambda x: x.clone().mul_(2).add_(x).sub_(1).div_(3).neg_(), (4,)),
-    _call("a constant times x in place", lambda x: FACTOR.repeat(len(x), 1).mul_(x) + x, (4,)),
+    _call("a constant times x in place", lambda x: FACTOR.repeat(len(x), 1).mul_(x).add_(1) + x, (4,)),
     _call("contiguous", lambda x: x.mT.contiguous() + (+x).mT, (3, 4)),
     _call("t", lambda x: x.t().t(), (4,)),
     _call("sum", lambda x: x.sum(1) + x.sum(dim=(1,), keepdim=True)[:, 0] + x.sum(-2), (3, 4)),

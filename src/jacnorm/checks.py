@@ -106,8 +106,13 @@ def check_vector(name: str, vector: object, shape: torch.Size, of: str) -> None:
         )
 
 
+def is_number(value: object) -> bool:
+    """NumPy's count, too."""
+    return isinstance(value, Real)
+
+
 def check_positive(name: str, value: float) -> None:
-    if not isinstance(value, Real) or not value > 0 or value == float("inf"):
+    if not is_number(value) or not value > 0 or value == float("inf"):
         raise InputError(
             f"{name}={value!r}: it must be a positive, finite number (to do without, leave it out)."
         )

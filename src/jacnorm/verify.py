@@ -26,7 +26,7 @@ def check_independent(graph: Graph, output: Tensor, *, thoroughly: bool = True) 
     group is enough where only a part of the model is new.
     """
     seen = len(output) > 1
-    groups = _groups(len(output), output.device)
+    groups = halves(len(output), output.device)
     for chosen in groups if thoroughly else islice(groups, 1):
         with torch.no_grad():
             pulled = graph.vjp(_probe(output) * chosen.view(-1, *[1] * (output.dim() - 1)))
@@ -131,7 +131,8 @@ def _scaled_together(*vectors: Tensor) -> list[Tensor]:
     return [t / scale for t in vectors]
 
 
-def _groups(count: int, device: torch.device) -> Iterator[Tensor]:
+def halves(count: int, device: torch.device) -> Iterator[Tensor]:
+    """Masks of a batch, so that any two samples are apart in one of them."""
     positions = torch.arange(count, device=device)
     for digit in range((count - 1).bit_length()):
         group = (positions >> digit) % 2 == 0

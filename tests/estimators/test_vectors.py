@@ -33,14 +33,27 @@ def test_values_that_occur_more_than_once():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, F64])
-def test_more_than_there_are(dtype):
-    """Beyond the rank J V = 0, and V is still a basis."""
-    A = with_spectrum([3.0, 2.0], 40, 50).to(dtype)
+@pytest.mark.parametrize("shape", [(40, 50), (50, 40)])
+def test_more_than_there_are(shape, dtype):
+    """Beyond the rank J V = 0, and both are still bases."""
+    A = with_spectrum([3.0, 2.0], *shape).to(dtype)
     U, S, V = jn.singular_vectors(A, k=4)
     close = {"rtol": 0, "atol": 50 * torch.finfo(dtype).eps}
     torch.testing.assert_close(A @ V.mT, (S[..., None] * U).mT, **close)
-    torch.testing.assert_close(V @ V.mT, torch.eye(4, dtype=dtype).expand(2, 4, 4), **close)
-    torch.testing.assert_close(jn.singular_vectors(0 * A, k=2).V.norm(dim=2), torch.ones(2, 2, dtype=dtype))
+    for W in (U, V):
+        torch.testing.assert_close(W @ W.mT, torch.eye(4, dtype=dtype).expand(2, 4, 4), **close)
+    none = jn.singular_vectors(0 * A, k=2)
+    torch.testing.assert_close(none.V.norm(dim=2), torch.ones(2, 2, dtype=dtype))
+
+
+def test_small_values_of_large_images_are_not_taken_for_zero():
+    """In single precision rounding is far below n·ε, which is 1 % here."""
+    chosen = torch.linalg.qr(torch.randn(100_000, 2)).Q.T
+    A = torch.zeros(40, 100_000)
+    A[0], A[1] = chosen[0], 3e-3 * chosen[1]
+    _, S, V = jn.singular_vectors(A, k=2, tol=1e-4)
+    torch.testing.assert_close(S[0], torch.tensor([1.0, 3e-3]), rtol=1e-3, atol=0)
+    torch.testing.assert_close((V[0] * chosen).sum(1).abs(), torch.ones(2), rtol=1e-3, atol=0)
 
 
 def test_they_have_the_shape_of_the_images():

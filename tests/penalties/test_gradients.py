@@ -290,6 +290,14 @@ def test_product_bound_where_the_first_axis_is_not_the_batch(net, batch, steps):
     assert (bound <= 10 * steps).all()  # largest gain or ‖W‖ < 10, times √steps for the sum
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_product_bound_is_each_samples_own(dtype):
+    gain = torch.tensor([[1.0], [3.0], [10.0]], dtype=dtype)
+    J = jn.linearize(lambda z: (z * gain).relu(), torch.rand(3, 4).to(dtype) + 1)
+    assert J.engine == "layerwise"
+    torch.testing.assert_close(jn.product_bound(J), gain[:, 0].float())
+
+
 def test_product_bound_is_the_product_of_the_weights_norms_on_a_chain():
     model, x = NETS[0].make()
     weights = [m.weight for m in model if isinstance(m, nn.Linear)]

@@ -262,8 +262,11 @@ def test_a_validation_step_before_the_first_training_step(kind):
 
 
 def test_numbers_of_numpy():
-    penalty = jn.SpectralPenalty(weight=np.float32(0.5), iterations=np.int64(2))
-    assert (penalty.weight, penalty.iterations) == (0.5, 2)
+    plain = {"weight": 0.5, "iterations": 2, "fraction": 0.5}
+    numpys = {"weight": np.float32(0.5), "iterations": np.int64(2), "fraction": np.float32(0.5)}
+    J = jn.linearize(MLP((4, 5, 3)), torch.randn(6, 4))
+    assert torch.equal(jn.SpectralPenalty(**plain)(J), jn.SpectralPenalty(**numpys)(J))
+    assert jn.SpectralPenalty(budget=np.float32(1.5)).pace.budget == 1.5
 
 
 @pytest.mark.parametrize("kind", PENALTIES)

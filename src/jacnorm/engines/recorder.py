@@ -119,8 +119,9 @@ class Recorder(TorchFunctionMode):
         if rule is None or (self.reason is not None and not rule.weighted):
             return self._unruled(name, run, args, kwargs)
         self._check_call(name, args, kwargs)
-        read = [t for t in factors(rule, args, kwargs) if self.slots.of(t) is None]
         in_place = in_place or bool(kwargs.get("inplace"))
+        written = args[0] if in_place else None  # it is a new activation after the call
+        read = [t for t in factors(rule, args, kwargs) if t is not written and self.slots.of(t) is None]
         try:
             y = _APPLY[rule.kind](self, rule, name, run, args, kwargs, in_place)
         except TypeError as error:  # called with arguments that the rule does not know

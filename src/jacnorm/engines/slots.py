@@ -9,9 +9,14 @@ import torch
 from torch import Tensor
 
 from .rules import NoRule
-from .tape import Slot, version
+from .tape import Slot
 
 _CONTAINERS = frozenset((list, tuple, dict))
+
+
+def _version(t: Tensor) -> int:
+    """How often t was written into; of tensors made in inference mode it is not known."""
+    return 0 if t.is_inference() else t._version
 
 
 class Slots:
@@ -26,7 +31,7 @@ class Slots:
     def new(self, y: Tensor) -> Slot:
         slot = self._count(y)
         self.bytes += y.nbytes
-        self._found[id(y)] = (weakref.ref(y), version(y), slot)
+        self._found[id(y)] = (weakref.ref(y), _version(y), slot)
         return slot
 
     def _count(self, y: Tensor) -> Slot:
@@ -40,8 +45,8 @@ class Slots:
         entry: Any = self._found.get(id(t))
         if entry is None or entry[0]() is not t:
             return None
-        if entry[1] != version(t):
-            self._found[id(t)] = (entry[0], version(t), entry[2])  # complain once
+        if entry[1] != _version(t):
+            self._found[id(t)] = (entry[0], _version(t), entry[2])  # complain once
             raise NoRule("a tensor was changed in place through a view of it")
         slot: Slot = entry[2]
         return slot
@@ -64,7 +69,7 @@ class Slots:
     def unchanged(self, sources: Any, y: Tensor) -> bool:
         """The call gave its argument back untouched (dropout in evaluation, contiguous, …)."""
         entry = self._found.get(id(y))
-        return entry is not None and entry[0]() is y and entry[1] == version(y) and sources == (entry[2],)
+        return entry is not None and entry[0]() is y and entry[1] == _version(y) and sources == (entry[2],)
 
     def close(self) -> None:
         """Nothing more is followed."""

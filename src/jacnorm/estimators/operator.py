@@ -121,8 +121,8 @@ def basis(shape: torch.Size, J: Operator, i: int) -> Tensor:
     return e.view(shape)
 
 
-def start(shape: torch.Size, J: Operator, seed: int = 0) -> Tensor:
+def start(shape: torch.Size, like: Operator | Tensor, seed: int = 0) -> Tensor:
     """A fixed random unit vector, the same for every sample: no estimate depends on its batch."""
     one = gaussian(torch.tensor(seed, device="cpu"), shape[1:], torch.float64, torch.device("cpu"))
     one = one / one.norm()
-    return one.to(dtype=J.dtype, device=J.device).expand(shape).clone()
+    return one.to(dtype=like.dtype, device=like.device).expand(shape).clone()

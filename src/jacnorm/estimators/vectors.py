@@ -9,11 +9,21 @@ from torch import Tensor
 
 from ..checks import check_count, check_positive
 from ..precision import in_full_precision
-from ..tracing import gaussian
 from .gram import rows
 from .lanczos import deflated
 from .measure import SMALL
-from .operator import Operator, Transposed, as_operator, decomposable, divided, flat, is_wide, norms, size
+from .operator import (
+    Operator,
+    Transposed,
+    as_operator,
+    decomposable,
+    divided,
+    flat,
+    is_wide,
+    norms,
+    size,
+    start,
+)
 
 
 class SingularVectors(NamedTuple):
@@ -67,15 +77,21 @@ def _triples(J: Operator, k: int, tol: float, max_iterations: int) -> tuple[Tens
 def _orthonormal(W: Tensor, S: Tensor) -> Tensor:
     """Unit vectors along the rows of W = UᵀJ, (B, k, n), each orthogonal to those before it.
 
-    Where a singular value is zero up to rounding, its row is nothing but that, and points anywhere; any
-    vector that is orthogonal to the others is right there.
+    Where a singular value is zero, its row is rounding, which points along the others. Any vector that is
+    orthogonal to them is right there.
     """
-    noise = W.shape[2] * torch.finfo(W.dtype).eps * S[:, :1]
-    cpu = torch.device("cpu")
-    random = gaussian(torch.tensor(0, device=cpu), W.shape[1:], torch.float64, cpu).to(W)
+    nothing = 10 * torch.finfo(W.dtype).eps * S[:, 0]
     found: list[Tensor] = []
-    for w in torch.where((noise < S)[..., None], W, random).unbind(1):
-        for v in found * 2:  # twice is enough (Kahan)
-            w = w - (w * v).sum(1, keepdim=True) * v
+    for i, w in enumerate(W.unbind(1)):
+        own = _without(found, w)
+        other = _without(found, start(w.shape, w, seed=i))
+        w = torch.where((norms(own) > nothing)[:, None], own, other)
         found.append(divided(w, norms(w)))
     return torch.stack(found, 1)
+
+
+def _without(found: list[Tensor], w: Tensor) -> Tensor:
+    """What of w is orthogonal to these; twice is enough (Kahan)."""
+    for v in found * 2:
+        w = w - (w * v).sum(1, keepdim=True) * v
+    return w

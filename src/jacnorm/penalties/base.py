@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..checks import as_tensor, check_count, check_positive
+from ..checks import as_tensor, check_count, check_positive, is_number
 from ..errors import InputError
 from ..linearization import Linearization
 from ..precision import at_least_single, without_autocast
@@ -74,11 +74,11 @@ class Penalty(nn.Module, ABC):
         super().__init__()
         check_positive("weight", weight)
         check_count("every", every)
-        if budget is not None and not (isinstance(budget, int | float) and 1 < budget < float("inf")):
+        if budget is not None and not (is_number(budget) and 1 < budget < float("inf")):
             raise InputError(f"budget={budget!r}: a step with a penalty costs more than 1; try budget=1.3.")
         if budget is not None and every != 1:
             raise InputError("budget chooses `every` itself: give one of them.")
-        if not (isinstance(fraction, int | float) and 0 < fraction <= 1):
+        if not (is_number(fraction) and 0 < fraction <= 1):
             raise InputError(f"fraction={fraction!r}: it must be above 0 and at most 1.")
         self.weight, self.seed, self.fraction = weight, seed, fraction
         self.pace = Pace(every, budget)

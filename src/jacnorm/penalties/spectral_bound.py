@@ -15,10 +15,11 @@ from ..engines.outer import differentiable_once
 from ..engines.tape import Slot, Step, Tape
 from ..errors import InputError, UnsupportedModelError
 from ..estimators import spectral_norm
-from ..estimators.operator import Operator, column, normalized
+from ..estimators.operator import Operator, column, normalized, start
 from ..linearization import Linearization
 from ..precision import at_least_single, in_full_precision
-from ..tracing import gaussian, while_tracing
+from ..tracing import while_tracing
+from ..verify import halves
 from .base import Penalty
 
 Product = Callable[[Tensor], Tensor]
@@ -102,15 +103,15 @@ class SpectralBoundPenalty(Penalty):
 
 
 @while_tracing
-@torch.inference_mode(False)  # or what a validation step begins could not be trained with
 def _begin(penalty: SpectralBoundPenalty, shapes: list[torch.Size], *weights: Tensor) -> None:
     """See to it that there are vectors to go on from."""
     for position, (shape, like) in enumerate(zip(shapes, weights, strict=True)):
         v = getattr(penalty, f"v{position}", None)
         if v is None or v.shape != shape or (v.device, v.dtype) != (like.device, like.dtype):
-            new = normalized(penalty.random(shape, like.detach()))
-            if v is not None and v.shape[:2] == shape[:2] and v.dim() == len(shape):
-                new = normalized(_fitted(v, shape).to(new) + STIR * new)  # the same layer on another size
+            with torch.inference_mode(False):  # or what a validation step begins could not be trained with
+                new = normalized(penalty.random(shape, like.detach()))
+                if v is not None and v.shape[:2] == shape[:2] and v.dim() == len(shape):
+                    new = normalized(_fitted(v, shape).to(new) + STIR * new)  # the same layer on another size
             penalty.register_buffer(f"v{position}", new)
 
 
@@ -152,23 +153,17 @@ def product_bound(J: Linearization, *, tol: float = 1e-3) -> Tensor:
 
 
 def _by_sample(tape: Tape, first: Tensor) -> set[Slot | None]:
-    """The slots whose first axis is the batch: as many times as a sample is larger, so is its part there."""
-    times = torch.linspace(1, 2, len(first), dtype=first.dtype, device=first.device)
-    cpu = torch.device("cpu")
-    v = gaussian(torch.tensor(0, device=cpu), first.shape, torch.float64, cpu).to(first)
-    probes: dict[Slot | None, Any] = {None: (None, None), tape.source: (v, v * column(times, v))}
-    for step in tape.steps:
-        both = zip(*(probes[s] for s in step.sources), strict=True)
-        probes[step.target] = tuple(step.forward(*tangents) for tangents in both)
-    del probes[None]
-    return {slot for slot, (one, other) in probes.items() if _is_scaled(other, one, times)}
-
-
-def _is_scaled(other: Tensor, one: Tensor, times: Tensor) -> bool:
-    if len(one) != len(times):
-        return False
-    expected = one * column(times, one).to(one.dtype)
-    return torch.allclose(other, expected, rtol=1e-3, atol=1e-4 * float(one.abs().max()))
+    """The slots whose first axis is the batch: where samples do not change, their rows are zero."""
+    v = start(first.shape, first)
+    found = None
+    for chosen in halves(len(first), first.device):
+        changes: dict[Slot | None, Any] = {None: None, tape.source: v * column(chosen, v)}
+        for step in tape.steps:
+            changes[step.target] = step.forward(*(changes[s] for s in step.sources))
+        del changes[None]
+        kept = {slot for slot, y in changes.items() if len(y) == len(chosen) and not y[~chosen].any()}
+        found = kept if found is None else found & kept
+    return found or set()
 
 
 class _Whole:

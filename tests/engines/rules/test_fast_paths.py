@@ -69,8 +69,10 @@ def test_two_by_two_pooling_with_many_ties():
 def test_whatever_takes_them_is_right(case, fast_paths):
     model, x = case.make()
     expected = dense_oracle(model, x)
-    for engine in ("auto", "autograd"):
-        torch.testing.assert_close(jn.linearize(model, x, engine=engine).dense().detach(), expected)
+    for asked, engine in (("auto", case.engine), ("autograd", "autograd")):
+        J = jn.linearize(model, x, engine=asked)
+        assert J.engine == engine, J.reason
+        torch.testing.assert_close(J.dense().detach(), expected)
 
 
 @pytest.mark.parametrize("engine", ["auto", "autograd"])

@@ -82,6 +82,10 @@ def test_what_is_done_is_kept_when_the_rest_fails(runs, tmp_path, capsys, monkey
     assert set(kept["attacks"]) == {"pgd"}
     assert len(kept["noise"]["accuracy"]) == 7
     assert "judge" not in kept
+    # Of other images, nothing is there yet: what there was stays.
+    other = ["--judge", "--images", "30", "--out", str(tmp_path)]
+    assert main(["evaluate", str(runs / "none0"), *other]) == 130
+    assert json.loads(file.read_text()) == kept
 
 
 def test_published_networks_have_no_stored_vectors(runs, tmp_path, capsys):

@@ -155,7 +155,7 @@ def test_only_what_the_paper_says_stands_among_its_claims(results, tmp_path, mon
     assert digits.title in of
     assert sum(len(sentence.verdicts) for sentence in content.sentences) == 4 + 18 + 4 + 5 + 1
     assert len(of["Table 1, KMNIST"].own_claims) == 8
-    assert len(of["Figure 3, KMNIST"].own_claims) == 2
+    assert len(of["Figure 3, KMNIST"].own_claims) == 4
     shown = to_html(content)
     theirs = shown[shown.index('id="claims"') : shown.index('id="table1-kmnist"')]
     assert theirs.count('class="evidence"') == 4 + 18 + 4 + 5 + 1

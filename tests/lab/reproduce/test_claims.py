@@ -62,12 +62,15 @@ def test_who_tries_twice_has_twice_the_chance():
     close, zero = seeds(1.0, 1.4, 0.7), seeds(0.0, 0.0, 0.0)
     found = verdict(ONE_OF_TWO, a=close, b=zero, c=seeds(0.1, -0.1, 0.3))
     assert (found.outcome, found.compared) == (OPEN, ("a", "b"))
-    assert found.evidence.startswith("a − b = +1.03 ")
-    assert found.evidence.endswith(", the surest of 2, p = 0.073, n = 3")  # 0.036 of a alone
-    assert verdict(A_OVER_B, a=close, b=zero).outcome == HOLDS
+    alone = verdict(A_OVER_B, a=close, b=zero)
+    assert alone.evidence.endswith(", p = 0.036, n = 3")
+    twice = ", the surest of 2, p times 2, p = 0.073, n = 3"
+    assert found.evidence == alone.evidence.replace(", p = 0.036, n = 3", twice)
+    assert alone.outcome == HOLDS
     below = verdict(ONE_OF_TWO, a=seeds(-1.0, -1.4, -0.7), b=zero, c=seeds(-5.0, -5.1, -5.2))
     assert (below.outcome, below.compared) == (FAILS, ("a", "b"))
-    assert below.evidence.endswith(", p = 0.036, n = 3")
+    assert below.evidence.startswith("a − b = −1.03 ")
+    assert below.evidence.endswith(" points of accuracy, the closest of 2, p = 0.036, n = 3")
 
 
 def test_one_of_several_needs_them_all():

@@ -11,7 +11,6 @@ from ..tape import sum_to
 from .table import NoRule, linear, multilinear, piecewise
 
 Operand = Tensor | float
-MASKS = (torch.bool, torch.uint8)  # what a condition may be, the second for old code
 
 
 def _shape(operand: Operand) -> torch.Size:
@@ -184,10 +183,11 @@ def where(*arguments: Any) -> Any:
     """torch.where(condition, x, y), or x.where(condition, y)."""
     if len(arguments) != 3:
         raise NoRule("where() of a condition alone")
-    masks = [i for i, a in enumerate(arguments) if isinstance(a, Tensor) and a.dtype in MASKS]
-    if len(masks) != 1:
-        raise NoRule("where() without a condition of its own")
-    at = masks[0]
+    kinds = [a.dtype if isinstance(a, Tensor) else None for a in arguments]
+    mask = torch.bool if torch.bool in kinds else torch.uint8  # the second in old code
+    if mask not in kinds:
+        raise NoRule("where() without a condition")
+    at = kinds.index(mask)
     condition = arguments[at].bool()
     x, y = (a for i, a in enumerate(arguments) if i != at)
     result = torch.where(condition, x, y)

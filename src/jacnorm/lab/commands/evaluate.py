@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ..checkpoint import write_json
 from ..config import RunConfig
@@ -27,7 +26,7 @@ from ..evaluate.landscape import landscape
 from ..evaluate.minimum_norm import need_foolbox
 from ..evaluate.noise import white_noise
 from ..evaluate.record import alarms, rows, shown
-from ..evaluate.stored import CHECKPOINT, cost, stored_vectors
+from ..evaluate.stored import cost, stored_vectors
 from ..fingerprint import weights_digest
 from ..nets import Normalized
 from ..results import read_result
@@ -93,9 +92,10 @@ def run(args: argparse.Namespace) -> None:
         prepare_folder("--out", out)
     records = []
     for one in trained:
+        file = out / f"{one.config.id}.json"
         for record in _evaluated(args, one, trained, data, split):
             if writes:  # as soon as it is there, with what was evaluated before on the same images
-                record = _stored(out / f"{record['id']}.json", record, _ids(trained))
+                record = _stored(file, record, _ids(trained))
         records.append(record)
         print(json.dumps(record) if args.json else _report(record, alone=len(trained) == 1), flush=True)
     if len(trained) > 1 and not args.json:
@@ -164,12 +164,16 @@ def _left_in(folders: list[Path]) -> list[Path]:
 def _evaluated(
     args: argparse.Namespace, one: Trained, trained: list[Trained], data: DataSet, split: Split
 ) -> Iterator[dict[str, Any]]:
-    """The numbers of one run, with where they come from; again after each kind, with that added."""
+    """The numbers of one run, with where they come from; again after each kind, with that added.
+
+    (Not before the first: nothing is worth less than what an earlier evaluation has left.)
+    """
     model, config = one.model, one.config
     record: dict[str, Any] = {"id": config.id, "config": config.relevant(), "images": len(split)}
     record |= {"weights": weights_digest(model), "test": score(model, split)}
     record |= {"alarms": [], "environment": environment(split.images.device)}
-    yield record
+    if not (args.attacks or _chosen(args)):
+        yield record
     for name in args.attacks or ():
         found = adversarial(model, split, name).to_json()
         record = record | {"attacks": record.get("attacks", {}) | {name: found}}
@@ -182,22 +186,13 @@ def _evaluated(
         ).to_json(),
         "calibration": lambda: calibration(model, split).to_json(),
         "landscape": lambda: landscape(model, split).to_json(),
-        "cost": lambda: cost(config, model, data, args.images, vectors=_vectors(one)),
+        "cost": lambda: cost(config, model, data, args.images, vectors=stored_vectors(one.folder, config)),
     }
     for name in _chosen(args):
         record = record | {name: make[name]()}
         if name == "boundary":  # its points are those that all of these classify correctly
             record[name]["compared_with"] = _ids(trained)
         yield record | {"alarms": alarms(record)}
-
-
-def _vectors(one: Trained) -> Tensor | None:
-    """Networks that are published come without them."""
-    if (one.folder / CHECKPOINT).exists():
-        return stored_vectors(one.folder, one.config)
-    if one.config.label == "spectral-warm":
-        print(f"{one.folder}: no {CHECKPOINT}, so no error from stored vectors", file=sys.stderr)
-    return None
 
 
 def _report(record: dict[str, Any], alone: bool) -> str:

@@ -73,6 +73,8 @@ def run(args: argparse.Namespace) -> None:
     args.results, args.runs = args.results or home / "results", args.runs or home / "runs"
     items = _items(args)
     if args.networks:
+        if args.networks.resolve() == args.runs.resolve():
+            raise UsageError(f"--networks {args.networks} is where the runs are, too: name another folder")
         prepare_folder("--networks", args.networks)
     if args.protocol:
         items = [item.with_protocol(args.protocol) for item in items]

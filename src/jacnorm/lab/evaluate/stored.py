@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,12 @@ from .. import checkpoint
 from ..config import RunConfig
 from ..data import DataSet, Split
 from ..nets import Normalized
+from ..run_files import RunFiles
 from ..train import HELD_OUT
 from .estimation import ITERATIONS, estimation
 from .times import BATCH_SIZES, REPEATS, step_times
 
 IMAGES = 1000  # enough for a mean
-CHECKPOINT = "checkpoint.safetensors"  # where the vectors are
 
 
 def cost(
@@ -42,8 +43,12 @@ def cost(
 
 
 def stored_vectors(folder: Path, config: RunConfig) -> Tensor | None:
-    """The u of each train image at the end of training; None if it did not keep them."""
+    """The u of each train image at the end of training; None if it kept none, or they are not here."""
     if config.method != "spectral" or not config.warm_start:
         return None
-    tensors, _ = checkpoint.load(folder / CHECKPOINT)
+    file = RunFiles(folder).checkpoint
+    if not file.exists():  # as of networks that are published
+        print(f"{folder}: no {file.name}, so no error from stored vectors", file=sys.stderr)
+        return None
+    tensors, _ = checkpoint.load(file)
     return checkpoint.part("penalty", tensors)["u"]

@@ -45,11 +45,13 @@ def judge(claims: Sequence[Claim], quantities: Quantities, units: Mapping[str, s
 
 @dataclass(frozen=True)
 class Best:
-    """The one of some methods that is most surely above another."""
+    """The one of some methods by which it is judged whether any is above another: that which is most surely
+    above; where none is, that which is least surely below, since then all are.
+    """
 
     name: str
     difference: Difference
-    p: float  # of there being one: it stands for all that were tried
+    p: float  # of that: above, it stands for all that were tried
     tried: int
 
     @property
@@ -58,9 +60,7 @@ class Best:
 
 
 def best(of: Mapping[str, Values], less: Values) -> Best | None:
-    """None if one of them cannot be compared. Where none is above, the one that is least surely below: if
-    even that is, all are.
-    """
+    """None if one of them cannot be compared."""
     found = {name: d for name, values in of.items() if (d := paired(values, less)) is not None}
     if len(found) < len(of):
         return None
@@ -101,11 +101,17 @@ def _judged(
         of, by = {name: methods[name] for name in asked}, quantities[claim.rises_with]
         return _rising(claim, of, by, found if isinstance(found, Rise) else None, p)
     if not isinstance(found, Best) or p is None:
-        return _open(claim, _too_few(claim, methods, unit))
+        return _open(claim, _too_few(claim, methods, unit), (claim.more, claim.less))
     shown = f"{found.name} − {claim.less} = {interval(found.difference, unit)}"
-    surest = f", the surest of {found.tried}" if found.tried > 1 else ""
-    outcome = _outcome(found.difference.mean > 0, p)
-    return _verdict(claim, outcome, f"{shown}{surest}, {_chance(found, p)}", (found.name, claim.less))
+    above = found.difference.mean > 0
+    if found.tried > 1:
+        rank = (
+            f"the surest of {found.tried}, p times {found.tried}"
+            if above
+            else f"the closest of {found.tried}"
+        )
+        shown = f"{shown}, {rank}"
+    return _verdict(claim, _outcome(above, p), f"{shown}, {_chance(found, p)}", (found.name, claim.less))
 
 
 def _outcome(as_claimed: bool, p: float) -> str:
@@ -176,7 +182,7 @@ def _ratio(claim: Claim, methods: Mapping[str, Values]) -> Verdict:
         return _open(claim, f"{claim.quantity} is not always above 0: there is no ratio")
     d = paired(_logs(methods[claim.more]), _logs(methods[claim.less]))
     if d is None:
-        return _open(claim, _too_few(claim, methods))
+        return _open(claim, _too_few(claim, methods), (claim.more, claim.less))
     mean, low, high = math.exp(d.mean), math.exp(d.low), math.exp(d.high)
     least, most = claim.factor
     outcome = HOLDS if least <= low and high <= most else FAILS if high < least or low > most else OPEN
@@ -202,5 +208,5 @@ def _too_few(claim: Claim, methods: Mapping[str, Values], unit: str = "") -> str
     return f"{shown} in the one seed in common: there is nothing to test"
 
 
-def _open(claim: Claim, why: str) -> Verdict:
-    return _verdict(claim, OPEN, why)
+def _open(claim: Claim, why: str, compared: tuple[str, ...] = ()) -> Verdict:
+    return _verdict(claim, OPEN, why, compared)

@@ -15,8 +15,6 @@ KEPT = ("config.json", "weights.safetensors")
 
 def keep_networks(table: Experiment, results: Path, runs: Path, folder: Path) -> int:
     """Copy what is needed to use them, and nothing of how they were trained; how many there are."""
-    if folder.resolve() == runs.resolve():
-        raise UsageError(f"--networks {folder} is where the runs are, too: name another folder")
     _, choices = read_table1(table, results)
     found = networks(choices)
     if away := [n.config.id for n in found if not (runs / n.config.id / KEPT[-1]).exists()]:

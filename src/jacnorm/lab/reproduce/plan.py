@@ -95,19 +95,17 @@ def _read(path: Path) -> tuple[FigurePlan, Any]:
 
 
 def _is_like(value: Any, default: Any) -> bool:
-    """Of the same type. Numbers are not below 0, several of them rise, and one at least is above 0, or there
-    would be nothing to measure; what is 0 unless told otherwise may be.
+    """Of the same type. Numbers are above 0, or there would be nothing to measure, and several of them rise;
+    0 itself may stand where the default has it.
     """
-    if isinstance(default, str):
-        return isinstance(value, str)
     if not isinstance(default, tuple):
         is_number = type(value) is type(default) or (type(default), type(value)) == (float, int)
         return is_number and (value > 0 or value == default == 0)
     if not isinstance(value, list) or not value:
         return False
-    if isinstance(default[-1], str):
+    if isinstance(default[0], str):
         return all(isinstance(element, str) for element in value)
-    above = value[1:] if value[0] == 0 else value
+    above = value[1:] if value[0] == default[0] == 0 else value
     return bool(above) and all(_is_like(v, default[-1]) for v in above) and value == sorted(set(value))
 
 
@@ -120,6 +118,11 @@ def _measurement(path: Path, kind: type[Any], settings: Any) -> Measurement:
     for name, value in settings.items():
         if not _is_like(value, getattr(kind(), name)):
             example = str(getattr(kind(), name)).translate(str.maketrans("()", "[]"))
-            raise ConfigError(f"{path}: [measure] {name} = {value!r}: needs something like {example}")
+            what = (
+                "something like"
+                if not isinstance(value, list)
+                else "a list, rising if it is of numbers, like"
+            )
+            raise ConfigError(f"{path}: [measure] {name} = {value!r}: needs {what} {example}")
     made: Measurement = kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()})
     return made

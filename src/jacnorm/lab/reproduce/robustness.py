@@ -90,8 +90,8 @@ class Robustness:
             return ()
         return (
             f"Beware: in {', '.join(found)} gradients may be masked, so that PGD and TPGD tell too much "
-            "robustness: an attack that sees none finds more than those that do, or the loss has none at "
-            "some of the images.",
+            "robustness: an attack that uses no gradient finds more than those that do, or the loss has no "
+            "gradient at some of the images.",
         )
 
     @property

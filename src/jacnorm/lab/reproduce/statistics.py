@@ -129,19 +129,15 @@ def correlation_within(x: Mapping[str, Values], y: Mapping[str, Values]) -> Corr
     start from the same weights, so that they are not as many chances as there are networks.
     """
     seeds = common(*(of[name] for name in y for of in (x, y))) if y else []
-    spread = {name: min(np.std([of[name][s] for s in seeds]) for of in (x, y)) for name in y} if seeds else {}
-    names = [name for name in spread if spread[name] > 1e-12]
-    freedom = (len(names) - 1) * (len(seeds) - 1)
-    if len(names) < 2 or freedom < 4:
+    if not seeds:
         return None
-
-    def left(of: Mapping[str, Values]) -> Any:
-        """What is neither the method's nor the seed's, in units of the method's spread."""
-        values = np.array([[of[name][s] for s in seeds] for name in names])
-        values = (values - values.mean(1, keepdims=True)) / values.std(1, keepdims=True)
-        return values - values.mean(0)
-
-    a, b = left(x), left(y)
+    both = np.array([[[of[name][s] for s in seeds] for name in y] for of in (x, y)])
+    both = both[:, (both.std(2) > 1e-12).all(0)]  # where there is no spread there is nothing to see
+    freedom = (both.shape[1] - 1) * (len(seeds) - 1)
+    if freedom < 4:
+        return None
+    both = (both - both.mean(2, keepdims=True)) / both.std(2, keepdims=True)
+    a, b = both - both.mean(1, keepdims=True)
     size = math.sqrt((a * a).sum() * (b * b).sum())
     if size < 1e-12:  # all methods are alike
         return None
