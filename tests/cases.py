@@ -381,6 +381,8 @@ CALLS = [
     _call("addmm", lambda x: torch.addmm(FACTOR, x, FACTOR.diag(), alpha=2), (4,)),
     _call("keyword arguments", lambda x: torch.relu(input=x) + torch.mul(input=x, other=FACTOR), (4,)),
     _call("max_pool with indices", lambda x: F.max_pool2d(x, 2, return_indices=True)[0], (2, 4, 4)),
+    _call("straight through", lambda x: x + (x.round() - x).detach() + x * torch.sign(x), (4,)),
+    _call("steps", lambda x: x * x.floor() + x.ceil() - x * x.trunc().sgn(), (4,)),
     _call("constants", lambda x: x * x.detach().sign() + torch.ones_like(x) + x.shape[1], (4,)),
 ]
 

@@ -214,7 +214,9 @@ class Recorder(TorchFunctionMode):
         if under_saved_tensor_hooks():  # what is recomputed must be the same
             rewritten = None
         y = run() if rewritten is None else rewritten(*args, **kwargs)
-        if name in CONSTANT or carries_no_derivative(y):
+        if name in CONSTANT:  # autograd would pass zeros through round() or sign(), and so know of x
+            return y if y is args[0] or y.grad_fn is None else y.detach()
+        if carries_no_derivative(y):
             return y
         return self._follow(y, without_rule=name)
 
