@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import jacnorm as jn
+from jacnorm.engines.batchnorm import Flowing
 
 ENGINES = ["layerwise", "autograd"]
 
@@ -113,6 +114,19 @@ def test_no_sample_sees_another(x, engine):
     u[1:] = 0
     assert J.vjp(u)[0].any()
     assert not J.vjp(u)[1:].any()
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (4, 2, 3), (3, 2, 2, 3)])
+def test_what_flows_through_a_variance_that_is_known(shape):
+    def inverse_std(z):
+        with torch.no_grad():
+            over = [axis for axis in range(z.dim()) if axis != 1]
+            known = torch.rsqrt(z.var(over, correction=0) + 1e-3)
+        return Flowing.apply(known, z, z.detach().mean(over), 1e-3)
+
+    z = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(inverse_std, z)
+    assert torch.autograd.gradgradcheck(inverse_std, z)
 
 
 def test_a_batch_too_small_to_normalize_is_named():

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ..errors import UnsupportedModelError
 from ..precision import at_least_single
-from ..tracing import tracing
+from ..tracing import inside_torch_func, tracing
 
 aten = torch.ops.aten
 
@@ -95,18 +95,19 @@ def batch_norm(
         assert running_var is not None
         inverse_std = torch.rsqrt(running_var + eps)
     elif gate is None:
-        y, _, inverse_std = torch.native_batch_norm(
+        y, mean, inverse_std = torch.native_batch_norm(
             x, weight, bias, running_mean, running_var, True, momentum, eps
         )
         statistics = Statistics(x, eps)
     else:
         _refuse_recomputation()
-        y, _, inverse_std = _GatedBatchNorm.apply(
+        y, mean, inverse_std = _GatedBatchNorm.apply(
             x, weight, bias, running_mean, running_var, momentum, eps, flowing, gate
         )
         statistics = Statistics(x, eps)
     if training and flowing:
-        inverse_std = _inverse_std(x, eps)
+        plainly = gate is not None or tracing() or inside_torch_func()
+        inverse_std = _inverse_std(x, eps) if plainly else Flowing.apply(inverse_std, x, mean, eps)
     return y, _scaling(weight, inverse_std), statistics
 
 
@@ -130,6 +131,26 @@ def _scaling(weight: Tensor | None, inverse_std: Tensor) -> Callable[[Tensor], T
         return (v * per_channel(factor, v.dim())).to(v.dtype)
 
     return scale
+
+
+class Flowing(torch.autograd.Function):
+    """`_inverse_std(x, eps)` where it is known, with its gradient in x: −(x − mean)/(N √(var + ε)³)."""
+
+    @staticmethod
+    def forward(ctx: Any, inverse_std: Tensor, x: Tensor, mean: Tensor, eps: float) -> Tensor:
+        ctx.save_for_backward(inverse_std, x, mean)
+        ctx.eps = eps
+        return inverse_std.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        inverse_std, x, mean = ctx.saved_tensors
+        if torch.is_grad_enabled():  # who differentiates again must see what these depend on
+            again = Statistics(x, ctx.eps)
+            inverse_std, mean = again.inverse_std, again.mean
+        count = x.numel() // len(mean)
+        slope, middle = (per_channel(t, x.dim()) for t in (-gradient * inverse_std**3 / count, mean))
+        return None, ((x - middle) * slope).to(x.dtype), None, None
 
 
 class _GatedBatchNorm(torch.autograd.Function):
