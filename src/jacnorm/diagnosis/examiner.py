@@ -150,7 +150,7 @@ def _short(file: str) -> str:
 
 def _rule(name: str, training: bool) -> str:
     if name == "batch_norm":
-        return "held fixed" if training else "linear"
+        return "batch's own" if training else "linear"
     if name in CONSTANT:
         return "constant"
     return "piecewise linear" if RULES[name].kind == "piecewise" else "linear"

@@ -106,7 +106,7 @@ def batch_norm(
         )
         statistics = Statistics(x, eps)
     if training and flowing:
-        plainly = gate is not None or tracing() or inside_torch_func()
+        plainly = tracing() or inside_torch_func()
         inverse_std = _inverse_std(x, eps) if plainly else Flowing.apply(inverse_std, x, mean, eps)
     return y, _scaling(weight, inverse_std), statistics
 

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from .. import __version__
 from ..errors import JacnormError
@@ -19,19 +19,17 @@ from .wording import did_you_mean
 class Parser(argparse.ArgumentParser):
     """Names the nearest option when one does not exist."""
 
-    def error(self, message: str) -> NoReturn:
-        if message.startswith("unrecognized arguments: "):
-            unknown = message.split()[2].partition("=")[0]
-            hint = did_you_mean(unknown, self._known_options())
-            message += f": {hint}" if hint.startswith("did") else ""
-        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """What a command does not know is its own to tell, and not left for the parser above it."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            hint = did_you_mean(unknown[0].partition("=")[0], list(self._option_string_actions))
+            near = f": {hint}" if hint.startswith("did") else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
+        return found, unknown
 
-    def _known_options(self) -> list[str]:
-        own = list(self._option_string_actions)
-        for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                own += [o for parser in action.choices.values() for o in parser._option_string_actions]
-        return own
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -70,6 +70,18 @@ def test_evaluating_again_adds_to_what_is_there(runs, tmp_path, capsys):
     assert set(json.loads(file.read_text())) & {"attacks", "calibration"} == set()
 
 
+def test_attacks_of_another_strength_take_the_place_of_the_first(runs, tmp_path, capsys):
+    options = [str(runs / "none0"), "--images", "20", "--out", str(tmp_path)]
+    assert main(["evaluate", *options, "--attacks", "pgd,tpgd", "--epsilon", "8/255"]) == 0
+    (file,) = tmp_path.glob("*.json")
+    found = json.loads(file.read_text())["attacks"]
+    assert [a["epsilons"] for a in found.values()] == [[8 / 255]] * 2
+    assert main(["evaluate", *options, "--attacks", "pgd", "--epsilon", "0.1"]) == 0
+    assert {name: a["epsilons"] for name, a in json.loads(file.read_text())["attacks"].items()} == {
+        "pgd": [0.1]
+    }
+
+
 def test_what_is_done_is_kept_when_the_rest_fails(runs, tmp_path, capsys, monkeypatch):
     def stop(*_args, **_options):
         raise KeyboardInterrupt

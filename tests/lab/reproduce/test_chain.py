@@ -141,6 +141,10 @@ def test_sweep_reproduce_and_report(home, reproduce, capsys):
 
     # The chosen networks alone are enough to measure a figure again.
     assert "networks: 8 networks of table1-digits" in reproduce("--reuse-only", "--networks", "networks")
+    told = (home / "networks" / "README.md").read_text()
+    for folder in (home / "networks").glob("digits-*"):
+        assert f"| {folder.name} | " in told
+    assert " | spectral-warm | " in told
     shutil.rmtree(home / "results" / "figure4-digits")
     assert reproduce("--runs", "networks") == first
     assert files == {file.relative_to(home): file.read_bytes() for file in (home / "results").rglob("*.json")}

@@ -22,6 +22,7 @@ METHODS = {"none": 1.0, "l2": 0.01, "frobenius": 0.003, "spectral": 0.1}  # with
 EPOCHS = 60
 TRAIN_IMAGES = 300  # few enough that a network overfits
 NOISE = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
+SHOWN = 0.3  # the one in the table
 
 
 def add(commands: Any) -> None:
@@ -39,8 +40,8 @@ def add(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> None:
     data = few_digits()
-    print(f"{len(data.train)} digits to train on, {len(data.test)} to test on, {EPOCHS} epochs each:\n")
-    rows = [["penalty", "accuracy", "with noise", "mean σ"]]
+    print(f"{len(data.train)} digits to train on, {len(data.test)} to test on, {EPOCHS} epochs, one seed:\n")
+    rows = [["penalty", "accuracy", f"with noise of {SHOWN}", "mean σ"]]
     curves: dict[str, list[float]] = {}
     for method, weight in METHODS.items():
         config = RunConfig(method=method, weight=weight, epochs=EPOCHS, learning_rate=0.03)
@@ -48,16 +49,18 @@ def run(args: argparse.Namespace) -> None:
             result = train(config, data, Path(folder), progress=Progress(only_bar=True))
             model = load_run(Path(folder), config, data)
         curves[method] = [score(model, noisy(data.test, sd))["accuracy"] for sd in NOISE]
-        noised = curves[method][NOISE.index(0.3)]
+        noised = curves[method][NOISE.index(SHOWN)]
         rows.append([method, f"{curves[method][0]:.1%}", f"{noised:.1%}", f"{result['test']['sigma']:.2f}"])
     print(table(rows))
     print(
-        "\nσ is the largest factor by which the network stretches a small change of its (normalized) input."
+        "\nσ is the largest factor by which the network stretches a small change of its (normalized) input.\n"
+        "A smaller one helps against noise; on digits as easy as these, clean accuracy hardly differs."
     )
     from ..pictures import noise_picture  # here, so that other commands do not wait for matplotlib
 
     noise_picture(args.picture, NOISE, curves)
     print(f"Accuracy against noise: {args.picture}")
+    print("Next: jacnorm train --method spectral --weight 0.1; jacnorm measure --help; docs/index.md")
 
 
 def few_digits() -> DataSet:

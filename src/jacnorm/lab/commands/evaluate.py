@@ -17,7 +17,7 @@ from ..config import RunConfig
 from ..data import DataSet, Split, load
 from ..environment import environment
 from ..errors import UsageError
-from ..evaluate.adversarial import ATTACKS, adversarial
+from ..evaluate.adversarial import ATTACKS, EPSILON, adversarial
 from ..evaluate.boundary import DIRECTIONS, boundary
 from ..evaluate.calibration import calibration
 from ..evaluate.compare import comparison
@@ -70,6 +70,13 @@ def add(commands: Any) -> None:
         "--attacks", type=_attack_names, metavar="LIST", help="any of pgd,tpgd,square (section 4.2.2)"
     )
     parser.add_argument(
+        "--epsilon",
+        type=_radius,
+        default=EPSILON,
+        metavar="E",
+        help="of --attacks and --judge, in pixels from 0 to 1: 8/255 or 0.03 (default: the paper's 32/255)",
+    )
+    parser.add_argument(
         "--directions", type=int, default=DIRECTIONS, help="rays of --boundary (default: %(default)s)"
     )
     parser.add_argument("--images", type=int, metavar="N", help="only the first N images")
@@ -115,6 +122,21 @@ def _attack_names(text: str) -> list[str]:
             f"there is no attack {unknown[0]!r}: choose from {','.join(ATTACKS)}"
         )
     return names
+
+
+def _radius(text: str) -> float:
+    """
+    >>> _radius("8/255") == 8 / 255, _radius("0.03")
+    (True, 0.03)
+    """
+    try:
+        above, _, below = text.partition("/")
+        found = float(above) / float(below or 1)
+    except (ValueError, ZeroDivisionError):
+        found = -1.0
+    if not 0 < found <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: a number above 0 and up to 1 is needed, like 8/255")
+    return found
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -175,12 +197,12 @@ def _evaluated(
     if not (args.attacks or _chosen(args)):
         yield record
     for name in args.attacks or ():
-        found = adversarial(model, split, name).to_json()
+        found = adversarial(model, split, name, epsilons=(args.epsilon,)).to_json()
         record = record | {"attacks": record.get("attacks", {}) | {name: found}}
         yield record | {"alarms": alarms(record)}
     make = {
         "noise": lambda: white_noise(model, split).to_json(),
-        "judge": lambda: judge(model, split).to_json(),
+        "judge": lambda: judge(model, split, epsilon=args.epsilon).to_json(),
         "boundary": lambda: boundary(
             model, split, compared_with=[other.model for other in trained], directions=args.directions
         ).to_json(),
@@ -207,6 +229,11 @@ def _ids(trained: list[Trained]) -> list[str]:
     return sorted(one.config.id for one in trained)
 
 
+def _is_as_strong(attack: dict[str, Any], others: dict[str, Any]) -> bool:
+    """Attacks of two strengths are not to be compared."""
+    return all(list(attack["epsilons"]) == list(other["epsilons"]) for other in others.values())
+
+
 def _stored(file: Path, record: dict[str, Any], together: list[str]) -> dict[str, Any]:
     """Written to its file, on top of what that holds of the same weights and images.
 
@@ -214,7 +241,8 @@ def _stored(file: Path, record: dict[str, Any], together: list[str]) -> dict[str
     """
     before = read_result(file, ()) if file.exists() else {}
     if all(before.get(key) == record[key] for key in ("id", "config", "images", "weights")):
-        attacks = before.get("attacks", {}) | record.get("attacks", {})
+        now = record.get("attacks", {})
+        attacks = {name: a for name, a in before.get("attacks", {}).items() if _is_as_strong(a, now)} | now
         record = before | record | ({"attacks": attacks} if attacks else {})
         record["alarms"] = alarms(record)
     write_json(file, record)

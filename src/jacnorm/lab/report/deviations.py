@@ -54,7 +54,8 @@ ALWAYS: tuple[Deviation, ...] = (
     (
         "Standard deviation over five runs, kind unknown",
         "With n − 1",
-        "It is the usual one for a sample. If the paper divides by n, its numbers would be 12 % larger.",
+        "It is the usual one for a sample. If the paper divides by n, with n − 1 its numbers would be 12 % "
+        "larger.",
     ),
     (
         "Initial weights, and which epoch counts, are not said",

@@ -5,12 +5,24 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from ..checkpoint import write_atomically
+from ..config import RunConfig
 from ..errors import UsageError
+from ..run_files import read_config
 from ..sweep.experiment import Experiment
+from ..tables import markdown_table
+from .numbers import NOTHING
 from .subject import networks
 from .table1 import read_table1
 
 KEPT = ("config.json", "weights.safetensors")
+INTRODUCTION = """# Trained networks
+
+The networks that tables and figures are about, kept by `jacnorm reproduce --networks`; what was found out of
+them is in the results of these experiments. To use one: `jacnorm measure FOLDER`, `jacnorm evaluate FOLDER
+--noise`. To measure figures on them: `jacnorm reproduce figure3 --runs` and the name of this folder.
+“spectral” starts power iteration at random, as in the paper; “spectral-warm” goes on where it stopped.
+"""
 
 
 def keep_networks(table: Experiment, results: Path, runs: Path, folder: Path) -> int:
@@ -24,4 +36,22 @@ def keep_networks(table: Experiment, results: Path, runs: Path, folder: Path) ->
         target.mkdir(parents=True, exist_ok=True)
         for name in KEPT:
             shutil.copyfile(runs / network.config.id / name, target / name)
+    write_atomically(folder / "README.md", _described(folder).encode())
     return len(found)
+
+
+def _described(folder: Path) -> str:
+    """Which is which, of all that are there: names alone do not tell."""
+    configs = sorted(
+        (read_config(file.parent) for file in folder.glob("*/config.json")),
+        key=lambda c: (c.data, c.label, c.weight, c.learning_rate, c.batch_size, c.seed),
+    )
+    rows = [
+        (c.id, c.label, f"{c.learning_rate:g}", str(c.batch_size), _weight(c), str(c.seed)) for c in configs
+    ]
+    header = ("folder", "method", "learning rate", "batch size", "λ", "seed")
+    return f"{INTRODUCTION}\n{markdown_table([header, *rows])}\n"
+
+
+def _weight(config: RunConfig) -> str:
+    return f"{config.weight:g}" if "weight" in config.relevant() else NOTHING

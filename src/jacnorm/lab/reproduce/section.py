@@ -14,7 +14,7 @@ Groups = dict[str, list[dict[str, Any]]]  # method -> records of its networks
 Points = dict[str, tuple[float, float | None]]  # method -> mean and standard deviation
 
 
-CLAIMS = "Claims (where p is corrected for the number of tests, that decides; else the interval)"
+CLAIMS = "Claims (p decides, corrected for the number of tests; where there is none, the interval)"
 
 
 @dataclass(frozen=True)

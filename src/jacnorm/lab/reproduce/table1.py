@@ -23,7 +23,8 @@ ALIKE = 2  # standard errors
 BY = {"paper": "the test split", "held-out": "held-out images"}  # what each protocol chooses by
 PROTOCOLS = {
     "paper": "Protocol “paper”: settings are chosen by the loss on the test split, and accuracy is reported "
-    "on the same split, which is how we read the paper; so accuracies are biased upwards a little.",
+    "on the same split, which is how we read the paper; so accuracies are biased upwards a little. "
+    "(“held-out” chooses on images kept from training.)",
     "held-out": "Protocol “held-out”: settings are chosen on a sixth of the train split, held out; accuracy "
     "is on the test split, which no choice has seen. Networks are trained on the other five sixths alone.",
 }
@@ -128,7 +129,8 @@ def _accuracy_table(experiment: Experiment, choices: Sequence[Choice]) -> Table:
     of_the_paper = experiment.paper or experiment.labels  # ours are not what it compares
     rivals = [c for c in choices if len(c.runs) == c.seeds and c.label in of_the_paper]
     means = {c.label: summary(list(accuracies(c).values())).mean for c in rivals}
-    highest = [experiment.labels.index(max(means, key=lambda label: means[label]))] if means else []
+    whole = set(means) == set(of_the_paper) & set(experiment.labels)  # else the highest may be yet to come
+    highest = [experiment.labels.index(max(means, key=lambda label: means[label]))] if whole else []
     header = (
         *("method", "n"),
         *(("ours", "paper", "difference", "in s.e.") if experiment.paper else ("accuracy",)),
