@@ -80,6 +80,8 @@ def run(args: argparse.Namespace) -> None:
     found = measure(body, x)
     numbers = summary(found, labels, data.classes, args.top)
     numbers |= {"data": data.name, "split": args.split, "units": args.units}
+    if args.folder is not None:
+        numbers |= {"method": read_config(args.folder).label}
     if args.picture:
         from ..pictures import sensitivity_picture  # here, so that the others do not wait for matplotlib
 
@@ -161,8 +163,10 @@ def _report(n: dict[str, Any]) -> str:
     quality = f"every σ is within {n['worst_relative_residual']:.0e} (relative) of a singular value"
     if n["not_converged"]:
         quality += f"; {n['not_converged']} did not reach the tolerance"
+    trained = f"Trained with {n['method']}. " if "method" in n else ""
     intro = (
-        f"{n['data']} {n['split']}, {n['images']} images, {n['accuracy']:.1%} of them classified correctly.\n"
+        f"{trained}{n['data']} {n['split']}, {n['images']} images, {n['accuracy']:.1%} of them classified "
+        "correctly.\n"
         f"σ = ‖J(x)‖₂ with respect to {UNITS[n['units']]}; {quality}."
     )
     return f"{intro}\n\n{table(rows)}\n\n{table(most)}"
