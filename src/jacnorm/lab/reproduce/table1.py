@@ -130,7 +130,7 @@ def _accuracy_table(experiment: Experiment, choices: Sequence[Choice]) -> Table:
     rivals = [c for c in choices if len(c.runs) == c.seeds and c.label in of_the_paper]
     means = {c.label: summary(list(accuracies(c).values())).mean for c in rivals}
     whole = set(means) == set(of_the_paper) & set(experiment.labels)  # else the highest may be yet to come
-    highest = [experiment.labels.index(max(means, key=lambda label: means[label]))] if whole else []
+    highest = [experiment.labels.index(max(means, key=lambda label: means[label]))] if means and whole else []
     header = (
         *("method", "n"),
         *(("ours", "paper", "difference", "in s.e.") if experiment.paper else ("accuracy",)),
