@@ -169,7 +169,7 @@ def _record(request: Request, known: Verdict) -> Linearization | None:
             raise NoRule("not checked yet")
         return _made(tape, section, output, recorder, None, request)
     except NoRule:
-        recorder.roll_back()
+        recorder.undo.roll_back()
         known.flipped = False
         return None
 

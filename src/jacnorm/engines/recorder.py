@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from ..precision import as_recorded
-from ..tracing import tracing
 from .ancestry import Ancestry
 from .batchnorm import Gate, Statistics, batch_norm, in_functional_order, under_saved_tensor_hooks
 from .calls import CONSTANT, canonical_name, carries_no_derivative, is_counter, one_way, tensors
@@ -23,6 +22,7 @@ from .rules import RULES, NoRule, Rule
 from .rules.table import LIST
 from .slots import Slots
 from .tape import Slot, Step, Tape
+from .undo import Undo
 
 HIDDEN = "something depends on the input by a way that was not recorded"
 
@@ -32,7 +32,7 @@ class Recorder(TorchFunctionMode):
 
     A call without a rule matters only if the output depends on it (and not, say, a loss that the model
     computes on the way): `tape` then raises `NoRule`. What spoils the whole record raises it at once where
-    there is no gate, and `roll_back` then undoes what the run has changed. With a gate, the run goes on,
+    there is no gate, and `undo` takes back what the run has changed. With a gate, the run goes on,
     `reason` keeps why, and autograd's graph serves instead (see `engines/autograd.py`).
     """
 
@@ -60,8 +60,7 @@ class Recorder(TorchFunctionMode):
         self._ancestry: Ancestry | None = None
         self.reads = Reads()  # by F and Fᵀ, later
         self.without_grad = False  # a call that has a rule was made under no_grad
-        self._undo: list[tuple[Tensor, Tensor]] = []
-        self._rng = torch.random.get_rng_state() if gate is None and not tracing() else None
+        self.undo = Undo(keeps=gate is None)
 
     def begin(self, x: Tensor) -> None:
         self._ancestry, self._source = Ancestry(x), self.slots.new(x)
@@ -197,8 +196,7 @@ class Recorder(TorchFunctionMode):
         if func is torch.batch_norm:
             args, kwargs = in_functional_order(*args, **kwargs), {}
         slot = self.slots.of(args[0])
-        if self._gate is None:
-            self._undo += [(t, t.clone()) for t in args[1:3] if isinstance(t, Tensor)]
+        self.undo.keep(*args[1:3])
         given = next(self._given, None)
         y, scale, statistics = batch_norm(*args, **kwargs, flowing=self.flowing, gate=self._gate, given=given)
         self.statistics.append(statistics)
@@ -227,8 +225,8 @@ class Recorder(TorchFunctionMode):
         if func is F.batch_norm or func is torch.batch_norm:
             return self._batch_norm(func, *one_way(args, kwargs))
         if self._gate is None:
-            if args and isinstance(args[0], Tensor) and canonical_name(func, args)[1]:
-                self._undo.append((args[0], args[0].clone()))
+            if args and canonical_name(func, args)[1]:
+                self.undo.keep(args[0])
         elif (self.reason is None or is_layer(func, args)) and self._descends(args, kwargs):
             raise NoRule(HIDDEN)
         return func(*args, **kwargs)
@@ -238,14 +236,6 @@ class Recorder(TorchFunctionMode):
         return ancestry is not None and any(ancestry.has(t) for t in tensors(values))
 
     # Book-keeping. --------------------------------------------------------------------------------
-
-    def roll_back(self) -> None:
-        """Undo what a run that was given up has changed: buffers, and the random state."""
-        with torch.no_grad():
-            for tensor, before in reversed(self._undo):
-                tensor.copy_(before)
-        if self._rng is not None:
-            torch.random.set_rng_state(self._rng)
 
     def _give_up(self, reason: str) -> None:
         if self._gate is None:

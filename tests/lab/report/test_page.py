@@ -286,6 +286,9 @@ def test_a_page_of_an_own_experiment(mine, capsys):
     Reader(shown)
     assert "<h1>Mine</h1>" in shown
     assert text.startswith("# Mine\n")
+    assert "\n## Results\n" in text
+    assert "## Mine" not in text  # which is the page's title already
+    assert shown.count("Mine</h") == 1
     assert "\n\n\n" not in text
     assert "jacnorm sweep my.toml\njacnorm report my.toml" in shown
     assert "| none | 2 | 90.50 ± 0.71 | 2.00 ± 0.00 |" in text

@@ -70,6 +70,10 @@ class Content:
         others = "".join(f" and {number} {how}" for number, how in rest)
         return f"{count(first, 'network')} trained {how}{others}"
 
+    def heading(self, part: Part) -> str:
+        """Its title, unless that is the whole page's."""
+        return "Results" if part.section.title == self.title else part.section.title
+
     @property
     def claims(self) -> bool:
         return any(part.section.verdicts for part in self.parts)

@@ -1,0 +1,30 @@
+"""What a run of the model changes, kept so that a run that is given up leaves no trace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..tracing import tracing
+
+
+class Undo:
+    """Tensors as they were before they were written into, and the random state as it was at the beginning."""
+
+    def __init__(self, *, keeps: bool) -> None:
+        self._keeps = keeps  # or nothing: a run that autograd's graph can serve is not given up
+        self._before: list[tuple[Tensor, Tensor]] = []
+        self._rng = torch.random.get_rng_state() if keeps and not tracing() else None
+
+    def keep(self, *values: Any) -> None:
+        if self._keeps:
+            self._before += [(t, t.clone()) for t in values if isinstance(t, Tensor)]
+
+    def roll_back(self) -> None:
+        with torch.no_grad():
+            for tensor, before in reversed(self._before):
+                tensor.copy_(before)
+        if self._rng is not None:
+            torch.random.set_rng_state(self._rng)
