@@ -144,3 +144,40 @@ def test_a_model_in_half_precision_stays_in_the_layerwise_engine(x, convention, 
     assert part.output.dtype == dtype
     for found, expected in ((J, exact), (part, exact[:2])):
         torch.testing.assert_close(jn.spectral_norm(found).sigma.double(), expected, rtol=0.05, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_small_variance_in_half_precision(x, dtype):
+    """Cubed, as the gradient has it, 1/√(var + ε) is beyond the range of float16."""
+
+    def gradient(of, images):
+        penalty = jn.SpectralPenalty(1.0, iterations=30)
+        penalty(jn.linearize(of, images)).backward()
+        return of[0].weight.grad.double()
+
+    small = net()
+    with torch.no_grad():
+        small[0].weight *= 0.01
+        small[0].bias.zero_()  # beside it the rest would be rounded away
+        small = small.to(dtype).double()  # the same numbers in both
+    images = x.to(dtype)
+    expected, found = gradient(copy.deepcopy(small), images.double()), gradient(small.to(dtype), images)
+    assert (found - expected).norm() < 0.1 * expected.norm()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_no_samples_at_all_are_normalized(x, engine):
+    """A model may send each part of its batch another way, and one of them may be empty."""
+
+    class Parted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second, self.last = nn.BatchNorm2d(2), nn.BatchNorm2d(2), nn.Linear(72, 3)
+
+        def forward(self, x):
+            return self.last(torch.cat([self.first(x[:4]), self.second(x[4:])]).flatten(1))
+
+    parted = Parted().double()
+    dense = jn.linearize(nn.BatchNorm2d(2).double(), x).dense()  # which all samples are sent through
+    expected = parted.last.weight @ dense.flatten(2).transpose(1, 2).reshape(4, 72, 72)
+    torch.testing.assert_close(jn.linearize(parted, x, engine=engine).dense(), expected)

@@ -92,12 +92,14 @@ def test_measure_a_run(run, tmp_path, here):
     out = here("measure", run, "--picture", picture, "--vectors", 2)
     assert "most sensitive" in out
     assert "classified correctly" in out
+    assert out.startswith("Method: spectral-warm. digits test, 360 images")
     assert picture.read_bytes().startswith(b"\x89PNG")
     numbers = json.loads(here("measure", run, "--json", "--top", 3))
     assert numbers["images"] == sum(c["images"] for c in numbers["by_class"].values()) == 360
     assert numbers["most_sensitive"][0]["sigma"] == pytest.approx(numbers["sigma"]["100%"])
     assert len(numbers["most_sensitive"]) == 3
     assert numbers["not_converged"] == 0
+    assert numbers["method"] == "spectral-warm"
     in_pixels = json.loads(here("measure", run, "--json", "--units", "pixels"))
     ratio = in_pixels["sigma"]["50%"] / numbers["sigma"]["50%"]
     assert ratio == pytest.approx(1 / 0.3763, rel=1e-3)  # one over the standard deviation of a pixel

@@ -113,7 +113,7 @@ class Examiner(Recorder):
         training = name == "batch_norm" and bool(args[5] if len(args) > 5 else kwargs.get("training"))
         with torch.no_grad():
             finite, dead = bool(torch.isfinite(y).all()), _dead_part(y) if name == "relu" else 0.0
-        rule = None if self.reason else _rule(name, training)
+        rule = None if self.reason else _rule(name)
         self.calls.append(
             Call(_plain(name), layer, line, y.shape, rule, self.reason, seconds, finite, dead, training)
         )
@@ -148,9 +148,9 @@ def _short(file: str) -> str:
     return os.path.basename(file) if here.startswith("..") else here
 
 
-def _rule(name: str, training: bool) -> str:
-    if name == "batch_norm":
-        return "batch's own" if training else "linear"
+def _rule(name: str) -> str:
+    if name == "batch_norm":  # in training mode too, as the statistics are held
+        return "linear"
     if name in CONSTANT:
         return "constant"
     return "piecewise linear" if RULES[name].kind == "piecewise" else "linear"

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import UnsupportedModelError
-from ..precision import at_least_single
+from ..precision import HALF, at_least_single
 from ..tracing import inside_torch_func, tracing
 
 aten = torch.ops.aten
@@ -90,7 +90,7 @@ def batch_norm(
         inverse_std = given.inverse_std if flowing else given.inverse_std.detach()
         return y.to(x.dtype), _scaling(weight, inverse_std), given
     statistics: Statistics | None = None
-    if not training or x.numel() <= x.shape[1]:  # the second raises the framework's own error
+    if not training or x.numel() <= x.shape[1]:  # of one value a channel the framework makes an error
         y = F.batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps)
         assert running_var is not None
         inverse_std = torch.rsqrt(running_var + eps)
@@ -105,9 +105,9 @@ def batch_norm(
             x, weight, bias, running_mean, running_var, momentum, eps, flowing, gate
         )
         statistics = Statistics(x, eps)
-    if training and flowing:
-        plainly = tracing() or inside_torch_func()
-        inverse_std = _inverse_std(x, eps) if plainly else Flowing.apply(inverse_std, x, mean, eps)
+    if statistics is not None and flowing:
+        anew = inverse_std.dtype in HALF or tracing() or inside_torch_func()  # half precision may overflow
+        inverse_std = _inverse_std(x, eps) if anew else Flowing.apply(inverse_std, x, mean, eps)
     return y, _scaling(weight, inverse_std), statistics
 
 

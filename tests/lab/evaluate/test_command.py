@@ -80,6 +80,23 @@ def test_attacks_of_another_strength_take_the_place_of_the_first(runs, tmp_path,
     assert {name: a["epsilons"] for name, a in json.loads(file.read_text())["attacks"].items()} == {
         "pgd": [0.1]
     }
+    assert f"{file}: tpgd of another strength dropped" in capsys.readouterr().err
+    assert main(["evaluate", *options, "--judge", "--epsilon", "0.1"]) == 0
+    assert json.loads(file.read_text())["judge"]["epsilon"] == 0.1
+
+
+def test_a_picture_compares_attacks_of_one_strength(runs, tmp_path, capsys):
+    one, other, out = str(runs / "none0"), str(runs / "spectral0"), ["--images", "20", "--out", str(tmp_path)]
+    assert main(["evaluate", one, *out, "--attacks", "pgd", "--epsilon", "8/255"]) == 0
+    assert main(["evaluate", other, *out, "--attacks", "pgd,square"]) == 0
+    for picture in tmp_path.glob("attacks.*"):
+        picture.unlink()
+    assert main(["evaluate", one, other, *out, "--calibration"]) == 0
+    assert {file.name for file in tmp_path.glob("*.svg")} == {"calibration.svg"}
+    assert main(["evaluate", one, *out, "--attacks", "pgd,tpgd"]) == 0
+    assert main(["evaluate", one, other, *out, "--calibration"]) == 0
+    shown = (tmp_path / "attacks.svg").read_text()
+    assert [name in shown for name in ("<!-- PGD", "<!-- TPGD", "<!-- Square")] == [True, False, False]
 
 
 def test_what_is_done_is_kept_when_the_rest_fails(runs, tmp_path, capsys, monkeypatch):
@@ -189,6 +206,9 @@ def test_several_runs_print_a_line_each_and_write_nothing_unasked(runs, capsys, 
         (["--attacks", "pgd,fgsm"], "there is no attack 'fgsm'"),
         (["--images", "0"], "--images 0: it must be 1 or more"),
         (["--boundary", "--directions", "0"], "--directions 0"),
+        (["--noise", "--epsilon", "8/255"], "--epsilon is the strength of --attacks and --judge"),
+        (["--attacks", "pgd", "--epsilon", "8/"], "a number above 0 and up to 1 is needed"),
+        (["--attacks", "pgd", "--epsilon=-8/-255"], "a number above 0 and up to 1 is needed"),
     ],
 )
 def test_mistakes_are_told_in_one_line(options, message, runs, capsys):

@@ -326,12 +326,22 @@ def test_markdown_says_the_same(page):
     assert "\n## Table 1, KMNIST\n" in text
     assert "\n| method | n | ours | paper | difference | in s.e. | σ |\n| :-- | --: |" in text
     assert "Two-stage screening: 84 settings" in text
-    assert "<" not in re.sub(r" < ", "", text)
+    assert "<" not in re.sub(r' < |<a id="[a-z0-9-]+"></a>', "", text)
     assert "\n\n\n" not in text
     pictures = re.findall(r"\]\((reproduction/[^)]+\.svg)\)", text)
     assert len(pictures) == 11
     for picture in pictures:
         assert "</svg>" in (page.parent / picture).read_text()
+
+
+def test_links_of_markdown_lead_somewhere(page):
+    text = (page.parent / "reproduction.md").read_text()
+    headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    named = re.findall(r'^<a id="(.+)"></a>$', text, re.MULTILINE)
+    slugs = [re.sub(r"[^a-z -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+    links = re.findall(r"\]\(#(.+?)\)", text)
+    assert set(links) <= {*named, *slugs}
+    assert len(links) >= len(headings)  # the contents, and from claims to how they are judged
 
 
 def test_remarks_that_lie_beside_results_go_where_they_go(results, tmp_path, capsys):
@@ -351,7 +361,7 @@ def test_remarks_that_lie_beside_results_go_where_they_go(results, tmp_path, cap
     assert (
         "\n## What we make of it\n\nOn all of it.\n\nIn short: σ < 2.\n\n## Does what" in markdown.read_text()
     )
-    assert "n = 5\n\nOn the table.\n\n## Figure 3" in markdown.read_text()
+    assert 'n = 5\n\nOn the table.\n\n<a id="figure3-kmnist"></a>\n\n## Figure 3' in markdown.read_text()
     capsys.readouterr()
     assert main(["reproduce", "table1", "--data", "kmnist", "--reuse-only", *where]) == 0
     assert "\n\nOn the table.\n" in capsys.readouterr().out

@@ -152,6 +152,10 @@ def test_sweep_reproduce_and_report(home, reproduce, capsys):
     assert main(["reproduce", "table1", "--data", "digits", *nothing_there]) == 2
     assert "the weights of 8 of 8 networks are not in nothing" in capsys.readouterr().err
     (home / "file").touch()
+    (home / "README.md").write_text("My own project\n")
+    assert main(["reproduce", "table1", "--data", "digits", "--reuse-only", "--networks", "."]) == 2
+    assert "README.md is about something else" in capsys.readouterr().err
+    assert (home / "README.md").read_text() == "My own project\n"
     for folder, why in (("runs", "is where the runs are, too"), ("file", "cannot be made")):
         assert main(["reproduce", "all", "--data", "digits", "--reuse-only", "--networks", folder]) == 2
         assert f"--networks {folder}" in (told := capsys.readouterr().err)

@@ -352,6 +352,24 @@ def test_a_seed_that_diverged_is_neither_counted_nor_missing(experiment, complet
     assert section.notes[-1] == "Diverged, so never chosen and without an accuracy: l2 0.001 s1, epochs 50."
     assert section.tables[0].rows[1][:2] == ("l2", "2 of 3")
     assert section.under_way == ""
+    assert {i for i, _ in section.tables[0].best} == {2}
+
+
+def test_a_method_whose_seed_diverged_is_not_the_highest(experiment, complete):
+    (lost,) = (run for run in experiment.runs if run.label == "spectral" and run.seed == 1 and is_chosen(run))
+    diverge(complete / experiment.name, lost)
+    assert {i for i, _ in table1(experiment, complete).tables[0].best} == {1}
+
+
+def test_nothing_is_the_highest_while_runs_are_to_come(experiment, results):
+    screen(experiment, results, loss)
+    full(experiment, results, {"none": ACCURACY["none"], "l2": ACCURACY["l2"]}, is_chosen)
+    assert table1(experiment, results).tables[0].best == set()
+
+
+def test_of_methods_that_the_paper_does_not_compare_none_is_the_highest(experiment, complete):
+    accuracy, *_ = table1(replace(experiment, paper={"frobenius": (96.4, 0.1)}), complete).tables
+    assert accuracy.best == set()
 
 
 def test_failed_runs_are_tried_again_when_asked(experiment, complete, tmp_path, monkeypatch, capsys):

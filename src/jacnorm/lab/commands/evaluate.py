@@ -72,9 +72,9 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--epsilon",
         type=_radius,
-        default=EPSILON,
         metavar="E",
-        help="of --attacks and --judge, in pixels from 0 to 1: 8/255 or 0.03 (default: the paper's 32/255)",
+        help="of --attacks and --judge, in pixels from 0 to 1: 8/255 or 0.03 (default: the paper's 32/255). "
+        "PGD and TPGD take 40 steps of 2/255, so that more than 80/255 is out of their reach",
     )
     parser.add_argument(
         "--directions", type=int, default=DIRECTIONS, help="rays of --boundary (default: %(default)s)"
@@ -130,11 +130,11 @@ def _radius(text: str) -> float:
     (True, 0.03)
     """
     try:
-        above, _, below = text.partition("/")
-        found = float(above) / float(below or 1)
+        numerator, slash, denominator = text.partition("/")
+        found = float(numerator) / (float(denominator) if slash else 1)
     except (ValueError, ZeroDivisionError):
         found = -1.0
-    if not 0 < found <= 1:
+    if not 0 < found <= 1 or "-" in text:
         raise argparse.ArgumentTypeError(f"{text!r}: a number above 0 and up to 1 is needed, like 8/255")
     return found
 
@@ -145,6 +145,9 @@ def _check(args: argparse.Namespace) -> None:
             raise UsageError(f"--{name} {getattr(args, name)}: it must be 1 or more")
     if args.all:
         args.attacks = list(ATTACKS)
+    if args.epsilon is not None and not (args.attacks or "judge" in _chosen(args)):
+        raise UsageError("--epsilon is the strength of --attacks and --judge: ask for one of them, too")
+    args.epsilon = args.epsilon or EPSILON
     if _chosen(args) or args.attacks:
         need("matplotlib", "a figure of the evaluation")
     if {"judge", "boundary"} & set(_chosen(args)):
@@ -237,12 +240,17 @@ def _is_as_strong(attack: dict[str, Any], others: dict[str, Any]) -> bool:
 def _stored(file: Path, record: dict[str, Any], together: list[str]) -> dict[str, Any]:
     """Written to its file, on top of what that holds of the same weights and images.
 
-    Distances stay there, and are not told beside networks that they were not compared with.
+    Attacks of another strength give way. Distances stay there, and are not told beside networks that they
+    were not compared with.
     """
     before = read_result(file, ()) if file.exists() else {}
     if all(before.get(key) == record[key] for key in ("id", "config", "images", "weights")):
         now = record.get("attacks", {})
-        attacks = {name: a for name, a in before.get("attacks", {}).items() if _is_as_strong(a, now)} | now
+        earlier = before.get("attacks", {})
+        weaker_or_stronger = [name for name, attack in earlier.items() if not _is_as_strong(attack, now)]
+        if gone := [name for name in weaker_or_stronger if name not in now]:
+            print(f"{file}: {', '.join(gone)} of another strength dropped", file=sys.stderr)
+        attacks = {name: a for name, a in earlier.items() if name not in weaker_or_stronger} | now
         record = before | record | ({"attacks": attacks} if attacks else {})
         record["alarms"] = alarms(record)
     write_json(file, record)

@@ -163,7 +163,7 @@ def _report(n: dict[str, Any]) -> str:
     quality = f"every σ is within {n['worst_relative_residual']:.0e} (relative) of a singular value"
     if n["not_converged"]:
         quality += f"; {n['not_converged']} did not reach the tolerance"
-    trained = f"Trained with {n['method']}. " if "method" in n else ""
+    trained = f"Method: {n['method']}. " if "method" in n else ""
     intro = (
         f"{trained}{n['data']} {n['split']}, {n['images']} images, {n['accuracy']:.1%} of them classified "
         "correctly.\n"

@@ -1,4 +1,4 @@
-"""One figure for each evaluation that all the records have."""
+"""One figure for each evaluation that all the records have, and have alike."""
 
 from __future__ import annotations
 
@@ -27,7 +27,21 @@ FIGURES: dict[str, Callable[[Groups], Figure]] = {
 
 def draw(records: Sequence[Record], folder: Path) -> None:
     """SVG and PNG of each, named after the evaluation."""
+    records = _alike(records)
     groups = grouped(records)
     for name, figure in FIGURES.items():
-        if all(name in record for record in records):
+        if all(record.get(name) for record in records):
             save(figure(groups), folder, name)
+
+
+def _alike(records: Sequence[Record]) -> list[Record]:
+    """Without attacks that some were not put to, or at another strength: a picture tells one."""
+    strengths = [{name: a["epsilons"] for name, a in r.get("attacks", {}).items()} for r in records]
+    shared = [name for name, e in strengths[0].items() if all(other.get(name) == e for other in strengths)]
+    judged_alike = len({r.get("judge", {}).get("epsilon") for r in records}) == 1
+    return [
+        record
+        | {"attacks": {name: record["attacks"][name] for name in shared}}
+        | {"judge": record.get("judge") if judged_alike else None}
+        for record in records
+    ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +22,8 @@ def write_markdown(content: Content, file: Path) -> None:
         for drawing in part.drawings:
             write_atomically(file.with_suffix("") / f"{drawing.name}.svg", drawing.svg.encode())
     template = _environment(autoescape=False).get_template("page.md")
-    text = template.render(c=content, folder=file.stem, table=markdown_table, link=_link)
+    text = template.render(c=content, folder=file.stem, table=markdown_table)
     write_atomically(file, text.encode())
-
-
-def _link(heading: str) -> str:
-    """To a heading of the same page, as GitHub and MkDocs both call it.
-
-    >>> _link("KMNIST: the norm of a convolution")
-    '[KMNIST: the norm of a convolution](#kmnist-the-norm-of-a-convolution)'
-    """
-    return f"[{heading}](#{re.sub(r'[^a-z0-9 -]', '', heading.lower()).replace(' ', '-')})"
 
 
 def _environment(**options: Any) -> Environment:

@@ -103,6 +103,8 @@ def _judged(
     if not isinstance(found, Best) or p is None:
         return _open(claim, _too_few(claim, methods, unit), (claim.more, claim.less))
     shown = f"{found.name} − {claim.less} = {interval(found.difference, unit)}"
+    if found.difference.low == found.difference.high:
+        shown = f"{shown} (by the sign test)"
     above = found.difference.mean > 0
     if found.tried > 1:
         rank = (

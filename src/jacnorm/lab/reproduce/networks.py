@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from ..checkpoint import write_atomically
@@ -15,8 +14,9 @@ from .numbers import NOTHING
 from .subject import networks
 from .table1 import read_table1
 
-KEPT = ("config.json", "weights.safetensors")
-INTRODUCTION = """# Trained networks
+KEPT = ("weights.safetensors", "config.json")  # a folder with the second is whole
+TITLE = "# Trained networks"
+INTRODUCTION = f"""{TITLE}
 
 The networks that tables and figures are about, kept by `jacnorm reproduce --networks`; what was found out of
 them is in the results of these experiments. To use one: `jacnorm measure FOLDER`, `jacnorm evaluate FOLDER
@@ -29,21 +29,25 @@ def keep_networks(table: Experiment, results: Path, runs: Path, folder: Path) ->
     """Copy what is needed to use them, and nothing of how they were trained; how many there are."""
     _, choices = read_table1(table, results)
     found = networks(choices)
-    if away := [n.config.id for n in found if not (runs / n.config.id / KEPT[-1]).exists()]:
+    readme = folder / "README.md"
+    if readme.exists() and not readme.read_text().startswith(TITLE):
+        raise UsageError(f"{readme} is about something else: give networks a folder of their own")
+    if away := [n.config.id for n in found if not (runs / n.config.id / KEPT[0]).exists()]:
         raise UsageError(f"the weights of {len(away)} of {len(found)} networks are not in {runs}: {away[0]}")
     for network in found:
         target = folder / network.config.id
         target.mkdir(parents=True, exist_ok=True)
         for name in KEPT:
-            shutil.copyfile(runs / network.config.id / name, target / name)
-    write_atomically(folder / "README.md", _described(folder).encode())
+            write_atomically(target / name, (runs / network.config.id / name).read_bytes())
+    if found:
+        write_atomically(readme, _described(folder).encode())
     return len(found)
 
 
 def _described(folder: Path) -> str:
     """Which is which, of all that are there: names alone do not tell."""
     configs = sorted(
-        (read_config(file.parent) for file in folder.glob("*/config.json")),
+        (read_config(file.parent) for file in folder.glob(f"*/{KEPT[0]}")),
         key=lambda c: (c.data, c.label, c.weight, c.learning_rate, c.batch_size, c.seed),
     )
     rows = [

@@ -36,10 +36,10 @@ def interval(d: Difference, unit: str = "") -> str:
     >>> interval(Difference(5, 0.2, 0.1, 0.3, 0.004), "pixels")
     '+0.20 [+0.10, +0.30] pixels'
     >>> interval(Difference(2, 0.2, 0.2, 0.2, 0.5), "pixels")
-    '+0.20 pixels in every seed (by the sign test)'
+    '+0.20 pixels in every seed'
     """
     if d.low == d.high:
-        return f"{signed(d.mean)} {unit}".rstrip() + " in every seed (by the sign test)"
+        return f"{signed(d.mean)} {unit}".rstrip() + " in every seed"
     return f"{signed(d.mean)} [{signed(d.low)}, {signed(d.high)}] {unit}".rstrip()
 
 

@@ -23,8 +23,7 @@ ALIKE = 2  # standard errors
 BY = {"paper": "the test split", "held-out": "held-out images"}  # what each protocol chooses by
 PROTOCOLS = {
     "paper": "Protocol “paper”: settings are chosen by the loss on the test split, and accuracy is reported "
-    "on the same split, which is how we read the paper; so accuracies are biased upwards a little. "
-    "(“held-out” chooses on images kept from training.)",
+    "on the same split, which is how we read the paper; so accuracies are biased upwards a little.",
     "held-out": "Protocol “held-out”: settings are chosen on a sixth of the train split, held out; accuracy "
     "is on the test split, which no choice has seen. Networks are trained on the other five sixths alone.",
 }
@@ -39,6 +38,7 @@ def table1(experiment: Experiment, results: Path) -> Section:
     """All that is told of it; nothing is trained."""
     stored, choices = read_table1(experiment, results)
     accuracy = {choice.label: accuracies(choice) for choice in choices}
+    to_come = under_way(experiment, stored)
     return Section(
         name=experiment.name,
         title=experiment.title,
@@ -48,10 +48,10 @@ def table1(experiment: Experiment, results: Path) -> Section:
             *diverged(experiment, stored),
             *missing(experiment, stored, choices),
         ),
-        tables=_tables(experiment, choices),
+        tables=_tables(experiment, choices, whole=not to_come),
         verdicts=_verdicts(experiment, choices) if choices else (),
         warnings=stored.warnings,
-        under_way=under_way(experiment, stored),
+        under_way=to_come,
         accuracy=_points(experiment, accuracy),
         results=tuple(stored.results.values()),
     )
@@ -115,22 +115,26 @@ def stamped(experiment: Experiment, tables: Iterable[Table]) -> tuple[Table, ...
     return tuple(replace(table, caption=f"{table.caption} {words}") for table in tables)
 
 
-def _tables(experiment: Experiment, choices: Sequence[Choice]) -> tuple[Table, ...]:
+def _tables(experiment: Experiment, choices: Sequence[Choice], whole: bool) -> tuple[Table, ...]:
     if not choices:
         return ()
-    found = [_accuracy_table(experiment, choices), settings_table(experiment, choices)]
+    highest = _highest(experiment, choices) if whole else None  # else it may be yet to come
+    found = [_accuracy_table(experiment, choices, highest), settings_table(experiment, choices)]
     if is_watched(experiment) and any(choice.runs for choice in choices):
         found.append(epoch_table(experiment, choices))
     return stamped(experiment, found)
 
 
-def _accuracy_table(experiment: Experiment, choices: Sequence[Choice]) -> Table:
-    chosen = {choice.label: choice for choice in choices}
-    of_the_paper = experiment.paper or experiment.labels  # ours are not what it compares
-    rivals = [c for c in choices if len(c.runs) == c.seeds and c.label in of_the_paper]
+def _highest(experiment: Experiment, choices: Sequence[Choice]) -> str | None:
+    """Of the paper's methods, since ours are not what it compares, those of which no seed diverged."""
+    compared = experiment.paper or experiment.labels
+    rivals = [c for c in choices if len(c.runs) == c.seeds and c.label in compared]
     means = {c.label: summary(list(accuracies(c).values())).mean for c in rivals}
-    whole = set(means) == set(of_the_paper) & set(experiment.labels)  # else the highest may be yet to come
-    highest = [experiment.labels.index(max(means, key=lambda label: means[label]))] if means and whole else []
+    return max(means, key=lambda label: means[label], default=None)
+
+
+def _accuracy_table(experiment: Experiment, choices: Sequence[Choice], highest: str | None) -> Table:
+    chosen = {choice.label: choice for choice in choices}
     header = (
         *("method", "n"),
         *(("ours", "paper", "difference", "in s.e.") if experiment.paper else ("accuracy",)),
@@ -145,7 +149,9 @@ def _accuracy_table(experiment: Experiment, choices: Sequence[Choice]) -> Table:
         f"norm on the first test images, normalized input. {theirs if experiment.paper else ''}".strip(),
         header=header,
         rows=tuple(_row(experiment, label, chosen.get(label)) for label in experiment.labels),
-        best=frozenset((i, j) for i in highest for j in range(len(header))),
+        best=frozenset(
+            (i, j) for i, name in enumerate(experiment.labels) if name == highest for j in range(len(header))
+        ),
         bold="the highest mean" + " of the paper's methods" * bool(experiment.paper),
     )
 
