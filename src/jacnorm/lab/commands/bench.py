@@ -15,9 +15,8 @@ from ..bench.nets import NETS
 from ..bench.page import markdown, picture
 from ..checkpoint import write_atomically
 from ..environment import environment
-from ..errors import UsageError
 from ..results import read_result
-from .common import add_command, prepare_folder
+from .common import add_command, need_one_or_more, prepare_folder
 
 SUITES = ("methods", "training", "batch_sizes", "outputs", "depth", "measure")
 
@@ -42,9 +41,7 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    for name in ("batch", "epochs", "images"):
-        if getattr(args, name) < 1:
-            raise UsageError(f"--{name} {getattr(args, name)}: it must be 1 or more")
+    need_one_or_more(args, "batch", "epochs", "images")
     prepare_folder("--out", args.out)
     torch.set_num_threads(1)
     runs: dict[str, Callable[[], dict[str, Any]]] = {

@@ -34,11 +34,17 @@ def add_machine_options(parser: argparse.ArgumentParser) -> None:
 
 def use_machine(args: argparse.Namespace) -> torch.device:
     """Apply --threads, and the device that --device means."""
+    need_one_or_more(args, "threads")
     if args.threads is not None:
-        if args.threads < 1:
-            raise UsageError(f"--threads {args.threads}: it must be 1 or more")
         torch.set_num_threads(args.threads)
     return choose_device(args.device)
+
+
+def need_one_or_more(args: argparse.Namespace, *names: str) -> None:
+    for name in names:
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise UsageError(f"--{name.replace('_', '-')} {value}: it must be 1 or more")
 
 
 def choose_device(name: str) -> torch.device:

@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> None:
     print(table(rows))
     print(
         "\nσ is the largest factor by which the network stretches a small change of its (normalized) input.\n"
-        "A smaller one helps against noise; on digits as easy as these, clean accuracy hardly differs."
+        "Penalties make it smaller, and mostly help against noise; clean accuracy hardly differs on digits."
     )
     from ..pictures import noise_picture  # here, so that other commands do not wait for matplotlib
 

@@ -19,7 +19,7 @@ from ..data import load
 from ..errors import UsageError
 from ..nets import NETS, build
 from ..run_files import load_run, read_config
-from .common import add_command, add_machine_options, use_machine
+from .common import add_command, add_machine_options, need_one_or_more, use_machine
 
 USUAL = {"mlp": (1, 28, 28), "lenet": (1, 28, 28), "vgg16": (3, 32, 32), "resnet18": (3, 32, 32)}
 
@@ -44,8 +44,7 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """0 if the model can be served, else 1."""
     device = use_machine(args)
-    if args.batch < 1:
-        raise UsageError(f"--batch {args.batch}: it must be 1 or more")
+    need_one_or_more(args, "batch")
     model, x = _model_and_batch(args)
     model, x = model.to(device).train(args.train), x.to(device)
     width = max(80, min(shutil.get_terminal_size((100, 0)).columns, 120))

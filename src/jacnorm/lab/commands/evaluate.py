@@ -33,7 +33,14 @@ from ..results import read_result
 from ..run_files import divergence, load_run, read_config
 from ..score import score
 from ..tables import table
-from .common import add_command, add_machine_options, need, prepare_folder, use_machine
+from .common import (
+    add_command,
+    add_machine_options,
+    need,
+    need_one_or_more,
+    prepare_folder,
+    use_machine,
+)
 
 KINDS = {
     "noise": "accuracy with white noise (section 4.2.1)",
@@ -140,9 +147,7 @@ def _radius(text: str) -> float:
 
 
 def _check(args: argparse.Namespace) -> None:
-    for name in ("images", "directions"):
-        if getattr(args, name) is not None and getattr(args, name) < 1:
-            raise UsageError(f"--{name} {getattr(args, name)}: it must be 1 or more")
+    need_one_or_more(args, "images", "directions")
     if args.all:
         args.attacks = list(ATTACKS)
     if args.epsilon is not None and not (args.attacks or "judge" in _chosen(args)):

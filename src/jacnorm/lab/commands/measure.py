@@ -20,7 +20,14 @@ from ..run import check_fits
 from ..run_files import check_finished, load_run, read_config
 from ..sensitivity import directions, measure, summary
 from ..tables import table
-from .common import add_command, add_machine_options, need, prepare_folder, use_machine
+from .common import (
+    add_command,
+    add_machine_options,
+    need,
+    need_one_or_more,
+    prepare_folder,
+    use_machine,
+)
 
 PICTURED = 6  # images
 UNITS = {"normalized": "the normalized input", "pixels": "pixels in [0, 1]"}
@@ -68,9 +75,7 @@ def run(args: argparse.Namespace) -> None:
         prepare_folder("--picture", args.picture.parent)
     elif args.vectors is not None:
         raise UsageError("--vectors goes with --picture: where shall they be drawn?")
-    for name in ("images", "top", "vectors"):
-        if getattr(args, name) is not None and getattr(args, name) < 1:
-            raise UsageError(f"--{name} {getattr(args, name)}: it must be 1 or more")
+    need_one_or_more(args, "images", "top", "vectors")
     data, model = _data_and_model(args)
     split = getattr(data, args.split)
     images, labels = split.images[: args.images], split.labels[: args.images]

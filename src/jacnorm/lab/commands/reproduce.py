@@ -21,7 +21,7 @@ from ..sweep.local import LocalEngine
 from ..sweep.run import forget_failures, known_runs
 from ..sweep.store import Store
 from ..wording import count, did_you_mean
-from .common import add_command, choose_device, prepare_folder
+from .common import add_command, choose_device, need_one_or_more, prepare_folder
 from .sweep import check_failed, train_all, warn_of_nets
 
 
@@ -67,8 +67,7 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    if args.workers < 1:
-        raise UsageError(f"--workers {args.workers}: it must be 1 or more")
+    need_one_or_more(args, "workers")
     home = QUICK_FOLDER if args.quick else Path()
     args.results, args.runs = args.results or home / "results", args.runs or home / "runs"
     items = _items(args)

@@ -22,7 +22,7 @@ from ..sweep.run import forget_failures, known_runs, sweep, to_come
 from ..sweep.status import Status, status
 from ..sweep.store import Store
 from ..wording import count
-from .common import add_command, choose_device, need
+from .common import add_command, choose_device, need, need_one_or_more
 
 
 class SweepError(JacnormError):
@@ -132,8 +132,7 @@ def check_failed(runs: int) -> None:
 
 
 def make_engine(args: argparse.Namespace, store: Store) -> Engine:
-    if args.workers is not None and args.workers < 1:
-        raise UsageError(f"--workers {args.workers}: it must be 1 or more")
+    need_one_or_more(args, "workers", "cpus_per_run")
     if args.engine == "ray":
         return _ray_engine(args, store)
     if (args.address, args.cpus_per_run, args.gpus_per_run) != (None, 1, 0):
@@ -146,8 +145,6 @@ def _ray_engine(args: argparse.Namespace, store: Store) -> Engine:
     need("ray", "--engine ray", "jacnorm[ray]")
     from ..sweep.ray import RayEngine  # a second and half a gigabyte that other sweeps do without
 
-    if args.cpus_per_run < 1:
-        raise UsageError(f"--cpus-per-run {args.cpus_per_run}: it must be 1 or more")
     if args.gpus_per_run < 0 or (args.gpus_per_run > 1 and not args.gpus_per_run.is_integer()):
         raise UsageError(
             f"--gpus-per-run {args.gpus_per_run:g}: it must be a whole number or a part of one GPU"
