@@ -133,15 +133,15 @@ def _attack_names(text: str) -> list[str]:
 
 def _radius(text: str) -> float:
     """
-    >>> _radius("8/255") == 8 / 255, _radius("0.03")
-    (True, 0.03)
+    >>> _radius("8/255") == 8 / 255, _radius("0.03"), _radius("1e-2")
+    (True, 0.03, 0.01)
     """
     try:
         numerator, slash, denominator = text.partition("/")
         found = float(numerator) / (float(denominator) if slash else 1)
     except (ValueError, ZeroDivisionError):
         found = -1.0
-    if not 0 < found <= 1 or "-" in text:
+    if not 0 < found <= 1 or text.startswith("-"):
         raise argparse.ArgumentTypeError(f"{text!r}: a number above 0 and up to 1 is needed, like 8/255")
     return found
 

@@ -14,7 +14,7 @@ from .numbers import NOTHING
 from .subject import networks
 from .table1 import read_table1
 
-KEPT = ("weights.safetensors", "config.json")  # a folder with the second is whole
+KEPT = ("weights.safetensors", "config.json")
 TITLE = "# Trained networks"
 INTRODUCTION = f"""{TITLE}
 
@@ -47,7 +47,7 @@ def keep_networks(table: Experiment, results: Path, runs: Path, folder: Path) ->
 def _described(folder: Path) -> str:
     """Which is which, of all that are there: names alone do not tell."""
     configs = sorted(
-        (read_config(file.parent) for file in folder.glob(f"*/{KEPT[0]}")),
+        (read_config(one) for one in folder.iterdir() if all((one / name).exists() for name in KEPT)),
         key=lambda c: (c.data, c.label, c.weight, c.learning_rate, c.batch_size, c.seed),
     )
     rows = [
