@@ -92,6 +92,19 @@ def test_parts_of_a_step_on_the_layerwise_engine():
     assert parts.shares(make("lenet"), batch("lenet", 2))["outer products"] > 0
 
 
+def test_parts_of_a_step_in_which_the_model_is_verified_do_not_count(monkeypatch):
+    taken = []
+
+    def watched(model, x):
+        taken.append(jn.linearize(model, x))
+        return taken[-1]
+
+    monkeypatch.setattr(parts, "linearize", watched)
+    monkeypatch.setattr(parts, "SECONDS", 0)
+    parts.shares(make("lenet"), batch("lenet", 2))
+    assert [J.verified for J in taken] == [True, True, False, True, False, False]
+
+
 def test_following_a_training():
     digits = torch.rand(64, 1, 28, 28, generator=torch.Generator().manual_seed(0))
     split = Split(digits, torch.arange(64) % 10)

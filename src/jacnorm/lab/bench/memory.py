@@ -13,12 +13,13 @@ from .step import stepper
 from .ways import WAYS
 
 STATUS = Path("/proc/self/status")
+PROCESSES = 3
 
 
-def growth(net: str, size: int, names: list[str], width: float = 1.0, repeats: int = 1) -> dict[str, float]:
+def growth(net: str, size: int, names: list[str], width: float) -> dict[str, float]:
     """MB that a step on a batch of this size adds to the process; "plain" is the step without penalty.
 
-    The first step counts too, in which the model is verified. The median of `repeats` processes: where
+    The first step counts too, in which the model is verified. The median of some processes: where
     tensors come to lie in memory is partly luck.
     """
     if not STATUS.exists():  # not on Linux
@@ -28,7 +29,7 @@ def growth(net: str, size: int, names: list[str], width: float = 1.0, repeats: i
     with progress(len(names) + 1, "memory", " ways") as bar:
         for name in ("plain", *names):
             with context.Pool(1, maxtasksperchild=1) as pool:
-                peaks = [pool.apply(_measure, (net, size, name, width)) for _ in range(repeats)]
+                peaks = [pool.apply(_measure, (net, size, name, width)) for _ in range(PROCESSES)]
             found[name] = median(peaks)
             bar.update()
     return found

@@ -40,7 +40,7 @@ def methods(net: str, size: int, width: float) -> dict[str, Any]:
         "parameters": sum(p.numel() for p in model.parameters()),
         "cost": costs(model, ways, batch(net, size)),
         "parts": parts.shares(model, batch(net, size)),
-        "memory": memory.growth(net, MEMORY_BATCH[net], measured, width, repeats=3 if net in SMALL else 1),
+        "memory": memory.growth(net, MEMORY_BATCH[net], measured, width),
         "memory_batch": MEMORY_BATCH[net],
     }
 
