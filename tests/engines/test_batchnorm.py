@@ -165,14 +165,17 @@ def test_a_small_variance_in_half_precision(x, dtype):
     assert (found - expected).norm() < 0.1 * expected.norm()
 
 
+@pytest.mark.parametrize("running", [True, False], ids=["running statistics", "none"])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_no_samples_at_all_are_normalized(x, engine):
+def test_no_samples_at_all_are_normalized(x, engine, running):
     """A model may send each part of its batch another way, and one of them may be empty."""
 
     class Parted(nn.Module):
         def __init__(self):
             super().__init__()
-            self.first, self.second, self.last = nn.BatchNorm2d(2), nn.BatchNorm2d(2), nn.Linear(72, 3)
+            self.first = nn.BatchNorm2d(2)
+            self.second = nn.BatchNorm2d(2, track_running_stats=running)
+            self.last = nn.Linear(72, 3)
 
         def forward(self, x):
             return self.last(torch.cat([self.first(x[:4]), self.second(x[4:])]).flatten(1))

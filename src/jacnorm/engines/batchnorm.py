@@ -92,8 +92,8 @@ def batch_norm(
     statistics: Statistics | None = None
     if not training or x.numel() <= x.shape[1]:  # of one value a channel the framework makes an error
         y = F.batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps)
-        assert running_var is not None
-        inverse_std = torch.rsqrt(running_var + eps)
+        # Without any variance there is no sample either: a part of a batch may be empty.
+        inverse_std = torch.rsqrt((x.new_zeros(x.shape[1]) if running_var is None else running_var) + eps)
     elif gate is None:
         y, mean, inverse_std = torch.native_batch_norm(
             x, weight, bias, running_mean, running_var, True, momentum, eps
