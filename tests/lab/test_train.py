@@ -49,6 +49,11 @@ def test_every_method_learns(method, digits, tmp_path):
     assert [json.loads(line) for line in lines] == result["history"]
 
 
+def test_a_folder_may_be_named_by_a_string(digits, tmp_path):
+    train(RunConfig(epochs=1), digits, tmp_path)
+    assert_same(weights(str(tmp_path), digits), weights(tmp_path, digits))
+
+
 def test_regularized_networks_are_less_sensitive(digits, tmp_path):
     found = {}
     for method, weight in {"none": 1.0, "l2": 0.01, "spectral": 0.1, "analytic": 0.1}.items():

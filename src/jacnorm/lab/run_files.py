@@ -90,9 +90,9 @@ class RunFiles:
         checkpoint.write_atomically(self.folder / "metrics.jsonl", lines.encode())
 
 
-def read_config(folder: Path) -> RunConfig:
+def read_config(folder: Path | str) -> RunConfig:
     """What a run's folder was trained with."""
-    path = folder / "config.json"
+    path = Path(folder, "config.json")
     try:
         return make_config(json.loads(path.read_text()))
     except FileNotFoundError:
@@ -115,8 +115,9 @@ def divergence(folder: Path) -> str | None:
     return read_result(file, ()).get("diverged") if file.exists() else None
 
 
-def load_run(folder: Path, config: RunConfig, data: DataSet) -> Normalized:
+def load_run(folder: Path | str, config: RunConfig, data: DataSet) -> Normalized:
     """The trained network of a finished run's folder."""
+    folder = Path(folder)
     check_finished(folder)
     tensors, rest = checkpoint.load(folder / "weights.safetensors")
     with torch.random.fork_rng():

@@ -99,6 +99,8 @@ def run(args: argparse.Namespace) -> None:
         print(json.dumps(numbers | {"environment": environment(device)}))
     else:
         print(_report(numbers))
+        if args.picture:
+            print(f"picture: {args.picture}")
 
 
 def _data_and_model(args: argparse.Namespace) -> tuple[DataSet, Normalized]:

@@ -20,6 +20,7 @@ from ..run_files import finished_epochs, locked, read_config, tidy
 from ..share import Share, processes
 from ..sweep.check import check_nets
 from ..train import train
+from ..wording import count
 from .common import add_command, add_machine_options, need, use_machine
 
 HELP = {
@@ -118,8 +119,8 @@ def _train(
             options = {"device": device, "resume": args.resume, "progress": progress, "share": share}
             return train(config, data, folder, **options)
     except KeyboardInterrupt:
-        epochs = finished_epochs(folder)
-        print(f"\n{epochs} finished epochs are kept; go on with: jacnorm train --out {folder} --resume")
+        kept = count(finished_epochs(folder), "finished epoch")
+        print(f"\nkept: {kept}; go on with: jacnorm train --out {folder} --resume")
         raise
 
 

@@ -18,7 +18,7 @@ KEPT = ("weights.safetensors", "config.json")
 TITLE = "# Trained networks"
 INTRODUCTION = f"""{TITLE}
 
-The networks that tables and figures are about, kept by `jacnorm reproduce --networks`; what was found out of
+Networks of tables and figures, kept by `jacnorm reproduce --networks`; what was found out of
 them is in the results of these experiments. To use one: `jacnorm measure FOLDER`, `jacnorm evaluate FOLDER
 --noise`. To measure figures on them: `jacnorm reproduce figure3 --runs` and the name of this folder.
 “spectral” starts power iteration at random, as in the paper; “spectral-warm” goes on where it stopped.
