@@ -112,6 +112,25 @@ def test_torch_func_differentiates_a_known_piecewise_linear_model():
     torch.testing.assert_close(grad(penalty)(parameters), grad(oracle)(parameters))
 
 
+def test_torch_func_goes_through_the_statistics_of_a_batch():
+    model = nn.Sequential(
+        nn.Linear(4, 5), nn.BatchNorm1d(5, track_running_stats=False), nn.ReLU(), nn.Linear(5, 3)
+    )
+    x, parameters = torch.randn(6, 4), dict(model.named_parameters())
+
+    def f(z, parameters):
+        return functional_call(model, parameters, (z,))
+
+    def penalty(parameters):
+        return jn.AnalyticPenalty(weight=1.0)(jn.linearize(f, x, parameters))
+
+    value = penalty(parameters)
+    expected = torch.autograd.grad(value, list(parameters.values()), materialize_grads=True)
+    found = grad(penalty)({name: p.detach() for name, p in parameters.items()})
+    for name, gradient in zip(parameters, expected, strict=True):
+        torch.testing.assert_close(found[name], gradient)
+
+
 def test_torch_func_around_other_models_says_what_to_do():
     penalty, _, parameters = functional(nn.Tanh())
     penalty(parameters)

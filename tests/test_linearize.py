@@ -552,6 +552,29 @@ def test_gradients_reach_an_input_that_wants_them(engine):
     torch.testing.assert_close(ours, x.grad)
 
 
+def test_parameters_before_sign_have_the_gradient_of_the_plain_model():
+    """Zeros, which weight decay and DistributedDataParallel tell from none at all."""
+
+    class Gated(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.signal, self.gate = nn.Linear(4, 3), nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.signal(x) * torch.sign(self.gate(x))
+
+    model, x = Gated(), torch.randn(2, 4)
+    for _ in range(3):  # of which two are verified
+        J = jn.linearize(model, x)
+        assert J.engine == "layerwise"
+        model.zero_grad()
+        J.output.sum().backward()
+        found = [p.grad for p in model.parameters()]
+        model.zero_grad()
+        model(x).sum().backward()
+        torch.testing.assert_close(found, [p.grad for p in model.parameters()])
+
+
 def test_input_is_not_written_to():
     x = torch.randn(2, 4)
     before = x.clone()

@@ -14,6 +14,11 @@ class Ancestry:
         self._origin = x.grad_fn
         self._unrelated: set[Any] = set()
 
+    def cut(self, t: Tensor) -> None:
+        """Nothing passes through t: autograd has a way there, as through round(), but of zeros alone."""
+        if t.grad_fn is not None:
+            self._unrelated.add(t.grad_fn)
+
     def has(self, t: Tensor) -> bool:
         if self._origin is None or t.grad_fn is None:
             return False

@@ -106,7 +106,8 @@ def batch_norm(
         )
         statistics = Statistics(x, eps)
     if statistics is not None and flowing:
-        anew = inverse_std.dtype in HALF or tracing() or inside_torch_func()  # half precision may overflow
+        # In half precision the cube in the gradient may overflow; torch.func takes none of these functions.
+        anew = inverse_std.dtype in HALF or inside_torch_func()
         inverse_std = _inverse_std(x, eps) if anew else Flowing.apply(inverse_std, x, mean, eps)
     return y, _scaling(weight, inverse_std), statistics
 

@@ -25,6 +25,9 @@ from .tape import Slot, Step, Tape
 from .undo import Undo
 
 HIDDEN = "something depends on the input by a way that was not recorded"
+NO_WAY = (
+    "the output is not made of recorded calls on the input (does torch.jit hide them, or sign() cut the way?)"
+)
 
 
 class Recorder(TorchFunctionMode):
@@ -78,7 +81,7 @@ class Recorder(TorchFunctionMode):
         if self.reason is not None:
             raise NoRule(self.reason)
         if self._source is None or self._target is None:
-            raise NoRule("the output is not made of recorded calls on the input (does torch.jit hide them?)")
+            raise NoRule(NO_WAY)
         if self.reads.spoilt:
             raise NoRule("a tensor was changed in place after it was used")
         tape = Tape(self._steps, self._source, self._target)
@@ -212,8 +215,10 @@ class Recorder(TorchFunctionMode):
         if under_saved_tensor_hooks():  # what is recomputed must be the same
             rewritten = None
         y = run() if rewritten is None else rewritten(*args, **kwargs)
-        if name in CONSTANT:  # autograd would pass zeros through round() or sign(), and so know of x
-            return y if y is args[0] or y.grad_fn is None else y.detach()
+        if name in CONSTANT:
+            if self._ancestry is not None and y is not args[0]:
+                self._ancestry.cut(y)
+            return y
         if carries_no_derivative(y):
             return y
         return self._follow(y, without_rule=name)

@@ -76,6 +76,8 @@ def test_attacks_of_another_strength_take_the_place_of_the_first(runs, tmp_path,
     (file,) = tmp_path.glob("*.json")
     found = json.loads(file.read_text())["attacks"]
     assert [a["epsilons"] for a in found.values()] == [[8 / 255]] * 2
+    assert main(["evaluate", *options, "--attacks", "pgd,tpgd", "--epsilon", "0.2"]) == 0
+    assert "dropped" not in capsys.readouterr().err  # both are measured anew
     assert main(["evaluate", *options, "--attacks", "pgd", "--epsilon", "0.1"]) == 0
     assert {name: a["epsilons"] for name, a in json.loads(file.read_text())["attacks"].items()} == {
         "pgd": [0.1]
@@ -87,12 +89,15 @@ def test_attacks_of_another_strength_take_the_place_of_the_first(runs, tmp_path,
 
 def test_a_picture_compares_attacks_of_one_strength(runs, tmp_path, capsys):
     one, other, out = str(runs / "none0"), str(runs / "spectral0"), ["--images", "20", "--out", str(tmp_path)]
-    assert main(["evaluate", one, *out, "--attacks", "pgd", "--epsilon", "8/255"]) == 0
-    assert main(["evaluate", other, *out, "--attacks", "pgd,square"]) == 0
-    for picture in tmp_path.glob("attacks.*"):
-        picture.unlink()
+    assert main(["evaluate", one, *out, "--attacks", "pgd", "--judge", "--epsilon", "8/255"]) == 0
+    assert main(["evaluate", other, *out, "--attacks", "pgd,square", "--judge"]) == 0
+    before = {file: file.read_bytes() for file in tmp_path.glob("*.svg")}
+    assert {file.name for file in before} == {"attacks.svg", "judge.svg"}
+    capsys.readouterr()
     assert main(["evaluate", one, other, *out, "--calibration"]) == 0
-    assert {file.name for file in tmp_path.glob("*.svg")} == {"calibration.svg"}
+    assert before == {file: file.read_bytes() for file in before}
+    told = "of an earlier evaluation, since these runs differ in it: attacks.svg, judge.svg\n"
+    assert capsys.readouterr().err.endswith(told)
     assert main(["evaluate", one, *out, "--attacks", "pgd,tpgd"]) == 0
     assert main(["evaluate", one, other, *out, "--calibration"]) == 0
     shown = (tmp_path / "attacks.svg").read_text()

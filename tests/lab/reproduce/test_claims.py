@@ -43,6 +43,13 @@ def test_the_evidence_is_the_difference():
     assert found.evidence == f"a − b = {interval}, p < 0.001, n = 3"
 
 
+def test_the_same_difference_in_every_seed_is_tested_by_its_sign():
+    found = verdict(A_OVER_B, a=seeds(3.0, 3.5, 4.0), b=seeds(1.0, 1.5, 2.0))
+    assert found.evidence == (
+        "a − b = +2.00 points of accuracy in every seed (by the sign test), p = 0.250, n = 3"
+    )
+
+
 ONE_OF_TWO = Claim("one of a and c > b", any_of=("a", "c"), less="b")
 
 

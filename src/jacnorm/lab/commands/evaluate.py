@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,7 +109,7 @@ def run(args: argparse.Namespace) -> None:
         file = out / f"{one.config.id}.json"
         for record in _evaluated(args, one, trained, data, split):
             if writes:  # as soon as it is there, with what was evaluated before on the same images
-                record = _stored(file, record, _ids(trained))
+                record = _stored(file, record, _ids(trained), args.attacks or [])
         records.append(record)
         print(json.dumps(record) if args.json else _report(record, alone=len(trained) == 1), flush=True)
     if len(trained) > 1 and not args.json:
@@ -117,9 +117,14 @@ def run(args: argparse.Namespace) -> None:
     if writes:
         from ..figures import draw  # here, so that other commands do not wait for matplotlib
 
-        draw(records, out)
+        outdated = draw(records, out)
         if not args.json:
             print(f"numbers and figures: {out}")
+        if outdated:
+            print(
+                f"of an earlier evaluation, since these runs differ in it: {', '.join(outdated)}",
+                file=sys.stderr,
+            )
 
 
 def _attack_names(text: str) -> list[str]:
@@ -242,7 +247,7 @@ def _is_as_strong(attack: dict[str, Any], others: dict[str, Any]) -> bool:
     return all(list(attack["epsilons"]) == list(other["epsilons"]) for other in others.values())
 
 
-def _stored(file: Path, record: dict[str, Any], together: list[str]) -> dict[str, Any]:
+def _stored(file: Path, record: dict[str, Any], together: list[str], asked: Sequence[str]) -> dict[str, Any]:
     """Written to its file, on top of what that holds of the same weights and images.
 
     Attacks of another strength give way. Distances stay there, and are not told beside networks that they
@@ -253,7 +258,7 @@ def _stored(file: Path, record: dict[str, Any], together: list[str]) -> dict[str
         now = record.get("attacks", {})
         earlier = before.get("attacks", {})
         weaker_or_stronger = [name for name, attack in earlier.items() if not _is_as_strong(attack, now)]
-        if gone := [name for name in weaker_or_stronger if name not in now]:
+        if gone := [name for name in weaker_or_stronger if name not in asked]:
             print(f"{file}: {', '.join(gone)} of another strength dropped", file=sys.stderr)
         attacks = {name: a for name, a in earlier.items() if name not in weaker_or_stronger} | now
         record = before | record | ({"attacks": attacks} if attacks else {})

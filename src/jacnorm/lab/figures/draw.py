@@ -25,13 +25,16 @@ FIGURES: dict[str, Callable[[Groups], Figure]] = {
 }
 
 
-def draw(records: Sequence[Record], folder: Path) -> None:
-    """SVG and PNG of each, named after the evaluation."""
+def draw(records: Sequence[Record], folder: Path) -> list[str]:
+    """SVG and PNG of each, named after the evaluation. Which files are there and of other records."""
     records = _alike(records)
-    groups = grouped(records)
+    groups, outdated = grouped(records), list[str]()
     for name, figure in FIGURES.items():
         if all(record.get(name) for record in records):
             save(figure(groups), folder, name)
+        elif (file := folder / f"{name}.svg").exists():
+            outdated.append(file.name)
+    return outdated
 
 
 def _alike(records: Sequence[Record]) -> list[Record]:

@@ -14,7 +14,7 @@ from .numbers import NOTHING
 from .subject import networks
 from .table1 import read_table1
 
-KEPT = ("weights.safetensors", "config.json")
+WEIGHTS, CONFIG = "weights.safetensors", "config.json"
 TITLE = "# Trained networks"
 INTRODUCTION = f"""{TITLE}
 
@@ -32,12 +32,12 @@ def keep_networks(table: Experiment, results: Path, runs: Path, folder: Path) ->
     readme = folder / "README.md"
     if readme.exists() and not readme.read_text().startswith(TITLE):
         raise UsageError(f"{readme} is about something else: give networks a folder of their own")
-    if away := [n.config.id for n in found if not (runs / n.config.id / KEPT[0]).exists()]:
+    if away := [n.config.id for n in found if not (runs / n.config.id / WEIGHTS).exists()]:
         raise UsageError(f"the weights of {len(away)} of {len(found)} networks are not in {runs}: {away[0]}")
     for network in found:
         target = folder / network.config.id
         target.mkdir(parents=True, exist_ok=True)
-        for name in KEPT:
+        for name in (WEIGHTS, CONFIG):
             write_atomically(target / name, (runs / network.config.id / name).read_bytes())
     if found:
         write_atomically(readme, _described(folder).encode())
@@ -47,7 +47,11 @@ def keep_networks(table: Experiment, results: Path, runs: Path, folder: Path) ->
 def _described(folder: Path) -> str:
     """Which is which, of all that are there: names alone do not tell."""
     configs = sorted(
-        (read_config(one) for one in folder.iterdir() if all((one / name).exists() for name in KEPT)),
+        (
+            read_config(one)
+            for one in folder.iterdir()
+            if (one / WEIGHTS).exists() and (one / CONFIG).exists()
+        ),
         key=lambda c: (c.data, c.label, c.weight, c.learning_rate, c.batch_size, c.seed),
     )
     rows = [
