@@ -96,7 +96,7 @@ def test_a_picture_compares_attacks_of_one_strength(runs, tmp_path, capsys):
     capsys.readouterr()
     assert main(["evaluate", one, other, *out, "--calibration"]) == 0
     assert before == {file: file.read_bytes() for file in before}
-    told = "of an earlier evaluation, since these runs differ in it: attacks.svg, judge.svg\n"
+    told = "of an earlier evaluation, not of all these runs: attacks.svg, judge.svg\n"
     assert capsys.readouterr().err.endswith(told)
     assert main(["evaluate", one, *out, "--attacks", "pgd,tpgd"]) == 0
     assert main(["evaluate", one, other, *out, "--calibration"]) == 0

@@ -122,7 +122,7 @@ def run(args: argparse.Namespace) -> None:
             print(f"numbers and figures: {out}")
         if outdated:
             print(
-                f"of an earlier evaluation, since these runs differ in it: {', '.join(outdated)}",
+                f"of an earlier evaluation, not of all these runs: {', '.join(outdated)}",
                 file=sys.stderr,
             )
 
