@@ -25,9 +25,7 @@ from .tape import Slot, Step, Tape
 from .undo import Undo
 
 HIDDEN = "something depends on the input by a way that was not recorded"
-NO_WAY = (
-    "the output is not made of recorded calls on the input (does torch.jit hide them, or sign() cut the way?)"
-)
+NO_WAY = "the output is not made of recorded calls (does torch.jit hide them, or sign() cut the way?)"
 
 
 class Recorder(TorchFunctionMode):
