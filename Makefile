@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo test test-long check lint types arrows format docs page gallery wheel clean
+.PHONY: demo test test-long check lint types arrows format docs page gallery operators wheel clean
 
 demo: .venv/lab
 	$(BIN)/jacnorm demo
@@ -45,6 +45,10 @@ page: .venv/installed
 gallery: .venv/installed
 	for picture in docs/gallery/*.png; do \
 		$(BIN)/python examples/$$(basename $$picture .png).py $$picture || exit 1; done
+
+# Says again how each operator of PyTorch's is served, in docs/operators.md.
+operators: .venv/installed
+	$(BIN)/python tests/operators.py docs/operators.md
 
 # Builds the wheel, installs it alone in a fresh environment and tries it there.
 wheel: .venv/installed

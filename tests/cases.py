@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from jacnorm.lab.nets import MLP, VGG16, LeNet, ResNet18
 
@@ -38,7 +39,8 @@ class Case:
 
 def dense_oracle(model: Any, x: Tensor) -> Tensor:
     """(B, n_out, n_in) by torch.func, from the whole batch's Jacobian."""
-    full = torch.func.jacrev(lambda z: model(z.clone()))(x).detach()
+    with sdpa_kernel(SDPBackend.MATH):
+        full = torch.func.jacrev(lambda z: model(z.clone()))(x).detach()
     full = full.reshape(len(x), -1, len(x), x[0].numel())
     return torch.stack([full[i, :, i] for i in range(len(x))])
 
@@ -180,9 +182,9 @@ NETS = [
         (5,),
     ),
     Case("more outputs than inputs", lambda: MLP((3, 8, 12)), (3,)),
-    Case("transformer", Transformer, (4, 8), engine="autograd"),
-    Case("attention", Attention, (4, 12), engine="autograd"),
-    Case("lstm", Recurrent, (4, 3), engine="autograd"),
+    Case("transformer", Transformer, (4, 8)),
+    Case("attention", Attention, (4, 12)),
+    Case("lstm", Recurrent, (4, 3)),
 ]
 
 LAYERS = [
@@ -262,22 +264,132 @@ LAYERS = [
     Case("batch_norm 1d", lambda: nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4)), (5,)),
     Case("batch_norm 3d", lambda: nn.BatchNorm3d(2), (2, 2, 3, 2)),
     Case("batch_norm no affine", lambda: nn.BatchNorm2d(2, affine=False), (2, 3, 2)),
-    Case("gelu", _two(nn.GELU), (5,), engine="autograd"),
-    Case("silu", _two(nn.SiLU), (5,), engine="autograd"),
-    Case("tanh", _two(nn.Tanh), (5,), engine="autograd"),
-    Case("sigmoid", _two(nn.Sigmoid), (5,), engine="autograd"),
-    Case("softmax", _two(lambda: nn.Softmax(-1)), (5,), engine="autograd"),
-    Case("layer_norm", _two(lambda: nn.LayerNorm(6)), (5,), engine="autograd"),
-    Case("group_norm", lambda: nn.GroupNorm(2, 4), (4, 3, 3), engine="autograd"),
-    Case("normalize", lambda: lambda x: F.normalize(x, dim=1), (5,), engine="autograd"),
-    Case("instance_norm", _conv(nn.InstanceNorm2d, 2, affine=True), (2, 3, 3), engine="autograd"),
+    Case("gelu", _two(nn.GELU), (5,)),
+    Case("silu", _two(nn.SiLU), (5,)),
+    Case("tanh", _two(nn.Tanh), (5,)),
+    Case("sigmoid", _two(nn.Sigmoid), (5,)),
+    Case("softmax", _two(lambda: nn.Softmax(-1)), (5,)),
+    Case("layer_norm", _two(lambda: nn.LayerNorm(6)), (5,)),
+    Case("group_norm", lambda: nn.GroupNorm(2, 4), (4, 3, 3)),
+    Case("normalize", lambda: lambda x: F.normalize(x, dim=1), (5,)),
+    Case("instance_norm", _conv(nn.InstanceNorm2d, 2, affine=True), (2, 3, 3)),
     Case("fold, unfold", lambda: nn.Sequential(nn.Unfold(2), nn.Fold((4, 5), 2)), (2, 4, 5)),
     Case("pixel shuffles", lambda: nn.Sequential(nn.PixelShuffle(2), nn.PixelUnshuffle(2)), (4, 2, 3)),
     Case("channel shuffle", lambda: nn.ChannelShuffle(2), (4, 2, 3)),
     Case("unflatten", lambda: nn.Unflatten(1, (2, 3)), (6,)),
 ]
 
+SQUARE = torch.linspace(-1, 1, 16, dtype=torch.float64).view(4, 4)
+
+
+def _named(name: str) -> Callable[[Tensor], Tensor]:
+    found: Any = torch
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+ANYWHERE, POSITIVE, INSIDE, ABOVE = (
+    (lambda x: x),
+    (lambda x: x.square() + 0.5),
+    (lambda x: 0.9 * x.tanh()),
+    (lambda x: x.square() + 1.5),
+)
+# A function of each number by itself, and where it is defined.
+SMOOTH = {
+    **dict.fromkeys(
+        ["square", "sin", "cos", "sinh", "cosh", "atan", "arctan", "asinh", "arcsinh", "erf"], ANYWHERE
+    ),
+    **dict.fromkeys(["erfc", "tanh", "sigmoid", "exp", "exp2", "expm1", "tan"], ANYWHERE),
+    **dict.fromkeys(
+        ["special.expm1", "special.exp2", "special.erf", "special.erfc", "special.expit"], ANYWHERE
+    ),
+    **dict.fromkeys(
+        ["log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal", "special.log1p"], POSITIVE
+    ),
+    **dict.fromkeys(["asin", "acos", "atanh", "arcsin", "arccos", "arctanh"], INSIDE),
+    **dict.fromkeys(["acosh", "arccosh"], ABOVE),
+}
+ACTIVATIONS = [
+    *(nn.GELU, lambda: nn.GELU("tanh"), nn.SiLU, lambda: nn.SiLU(inplace=True), nn.Mish, nn.Softplus),
+    *(lambda: nn.Softplus(2, 1), nn.ELU, lambda: nn.ELU(0.7, inplace=True), nn.SELU, lambda: nn.CELU(1.3)),
+    *(
+        nn.Hardswish,
+        nn.Softsign,
+        nn.LogSigmoid,
+        nn.Tanhshrink,
+        lambda: nn.LogSoftmax(-1),
+        lambda: nn.Softmin(-1),
+    ),
+]
+
+
+def _attends(**options: Any) -> Callable[[], nn.Module]:
+    """Attention between two linear layers."""
+
+    class Attends(nn.Module):
+        def __init__(self):
+            super().__init__()
+            groups = 2 if options.get("enable_gqa") else 1
+            self.first, self.last, self.groups = nn.Linear(3, 8 + 16 // groups), nn.Linear(8, 2), groups
+            self.bias = nn.Parameter(torch.randn(1, 2, 5, 5)) if options.get("learns") else None
+
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = self.first(x).split([8, 8 // self.groups, 8 // self.groups], -1)
+            q, k, v = (t.unflatten(-1, (-1, 4)).transpose(1, 2) for t in (q, k, v))
+            given = {name: value for name, value in options.items() if name != "learns"}
+            if self.bias is not None:
+                given["attn_mask"] = self.bias
+            y = F.scaled_dot_product_attention(q, k, v, **given)
+            return self.last(y.transpose(1, 2).flatten(2))
+
+    return Attends
+
+
+ATTENTION = {
+    "plain": {},
+    "causal": {"is_causal": True},
+    "scaled": {"scale": 0.3},
+    "masked": {"attn_mask": torch.ones(5, 5).tril().bool()},
+    "with an added mask": {"attn_mask": torch.linspace(-1, 1, 25).view(5, 5).double()},
+    "of grouped queries": {"enable_gqa": True},
+    "with a bias that learns": {"learns": True},
+    "with dropout": {"dropout_p": 0.3},
+}
+
 CALLS = [
+    *[_call(name, lambda x, name=name: _named(name)(SMOOTH[name](x)), (4,)) for name in SMOOTH],
+    *[Case(f"activation {i}", _two(make), (5,)) for i, make in enumerate(ACTIVATIONS)],
+    *[
+        Case(f"attention {name}", lambda o=options: Seeded(_attends(**o)()), (5, 3))
+        for name, options in ATTENTION.items()
+    ],
+    _call("products of two", lambda x: x * x.roll(1, 1) + x / (1 + x.square()) + 2 / (1 + x * x), (4,)),
+    _call("products of matrices", lambda x: (x @ x.mT) @ x + torch.einsum("bij,bkj->bik", x, x) @ x, (3, 3)),
+    _call("baddbmm", lambda x: torch.baddbmm(x, x, x, beta=0.5, alpha=2), (3, 3)),
+    _call("addcmul of two", lambda x: torch.addcmul(x, x, x.roll(1, 1), value=0.3), (4,)),
+    _call("matrix on the left", lambda x: SQUARE.__matmul__(x) + x.__rmatmul__(SQUARE), (4, 4)),
+    _call(
+        "powers", lambda x: x.pow(3) + x**2 + (x * x + 1) ** -0.5 + torch.float_power(x * x + 1, 0.5), (4,)
+    ),
+    _call("quotients", lambda x: 1 / (2 + x.square()) + x.square().add(1).__rtruediv__(2.0), (4,)),
+    _call("logsumexp", lambda x: x.logsumexp(-1) + torch.logsumexp(x, (1, 2), keepdim=True)[:, 0], (3, 4)),
+    _call("softmax", lambda x: x.softmax(1) + F.softmax(x, dim=-1) + torch.log_softmax(x, 1), (3, 4)),
+    _call(
+        "var, std", lambda x: x.var(-1) + x.std(1) + x.var((1, 2), correction=0, keepdim=True)[:, 0], (3, 3)
+    ),
+    _call(
+        "norms",
+        lambda x: x.norm(dim=-1) + torch.linalg.vector_norm(x, dim=1) + x.norm(p=2, dim=(1, 2))[:, None],
+        (3, 3),
+    ),
+    _call("rms_norm", lambda x: F.rms_norm(x, (4,)) + F.rms_norm(x, (3, 4), eps=0.1), (3, 4)),
+    _call("in place", lambda x: F.silu((2 * x).sin_(), inplace=True).cos_().mul_(3), (4,)),
+    _call("written into after its use", lambda x: (a := 2 * x, a.tanh(), a.mul_(3))[1] + a, (4,)),
+    _call("parts", lambda x: torch.cat([*x.unbind(1)], 1) + x.hsplit(1)[0].flatten(1), (2, 3)),
+    _call(
+        "numbers alone", lambda x: torch.stack([r.sum().mean().amax() + r[0].sum() for r in x])[:, None], (3,)
+    ),
     _call("abs", lambda x: x.abs() + abs(x) + torch.absolute(x), (4,)),
     _call("abs_", lambda x: (2 * x).abs_(), (4,)),
     _call("clamp", lambda x: x.clamp(-0.5, 0.7) + torch.clip(x, max=0.2), (4,)),

@@ -155,8 +155,8 @@ def test_the_compiled_graph_differentiates_nothing():
     torch.compile(loss_of, fullgraph=True, backend=keep)(torch.randn(3, 36)).backward()
     (graph,) = graphs
     called = [str(node.target) for node in graph.graph.nodes if node.op.startswith("call")]
-    assert sum("function linear" in name for name in called) == 6  # two layers, three times: x, Jᵀu, J v
-    assert not [name for name in called if "autograd" in name]
+    assert sum("function linear" in name for name in called) == 4  # two layers, twice: x, J v
+    assert not [name for name in called if "autograd.grad" in name]
 
 
 # ---- What does not compile says so ------------------------------------------------------------------
@@ -172,7 +172,7 @@ class Through(nn.Module):
 
 
 CANNOT = {
-    "smooth": (F.gelu, {}, "gelu has no piecewise linear rule. Leave linearize and the penalty out"),
+    "without a rule": (torch.special.i0, {}, r"special_i0 \(it has no rule\). Leave linearize and"),
     "hidden": (lambda x: F.pad(x, (1, -1)), {}, "hides calls .* pad"),
     "hidden branch": (lambda x: abs(x) + x, {}, "hides calls .* abs"),
     "sections": (F.relu, {"at": "last"}, "at= and to= do not work inside torch.compile"),

@@ -1,6 +1,7 @@
 """What linearize promises beyond right products: errors, fall-back, no side effects."""
 
 import copy
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -13,9 +14,8 @@ from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
 import jacnorm as jn
-from jacnorm import recording
-from jacnorm.engines.rules import RULES
-from jacnorm.engines.rules.table import Rule
+from jacnorm.engines.checking import check_call
+from jacnorm.engines.rules import RULES, Call, Rule
 from jacnorm.lab.nets import MLP, LeNet
 
 
@@ -111,10 +111,19 @@ def test_bad_options(options):
 
 
 def test_layerwise_says_why_not():
-    model = nn.Sequential(nn.Linear(4, 4), nn.GELU())
-    with pytest.raises(jn.UnsupportedModelError, match="gelu has no piecewise linear rule"):
+    model = torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.GELU()))
+    with pytest.raises(jn.UnsupportedModelError, match=r"does torch\.jit hide them"):
         jn.linearize(model, torch.randn(2, 4), engine="layerwise")
-    assert jn.linearize(model, torch.randn(2, 4)).reason == "gelu has no piecewise linear rule"
+    assert "torch.jit" in jn.linearize(model, torch.randn(2, 4)).reason
+
+
+def test_a_call_without_a_rule_is_named_and_the_others_keep_theirs():
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.GELU()), torch.randn(2, 4)
+    J = jn.linearize(lambda x: torch.special.i0(model(x)), x)
+    assert J.engine == "layerwise"
+    assert J.reason == "by autograd: special_i0 (it has no rule)"
+    assert [step.name for step in J.tape.steps] == ["linear", "gelu", "special_i0 by autograd"]
+    assert jn.linearize(model, x, engine="layerwise").reason is None
 
 
 def test_a_loss_that_the_model_computes_on_the_way_is_no_obstacle():
@@ -140,7 +149,9 @@ def test_a_loss_that_the_model_computes_on_the_way_is_no_obstacle():
         torch.testing.assert_close(ours, [p.grad for p in net.parameters()])
         net.zero_grad()
     model.adds = True
-    assert jn.linearize(model, x).reason == "tanh has no piecewise linear rule"
+    J = jn.linearize(model, x)  # another way, which is examined first
+    assert J.verified
+    assert "tanh" in {step.name for step in J.tape.steps}
 
 
 class SquashedReLU(torch.autograd.Function):
@@ -176,20 +187,21 @@ def test_custom_autograd_functions_are_taken_at_their_word(model):
 @pytest.mark.parametrize(("forward", "backward"), [(3, 3), (3, -1), (-1, 3)])
 def test_a_wrong_rule_is_found_out(monkeypatch, forward, backward):
     """The first time, products are compared with autograd's: a wrong rule costs speed, not truth."""
-    wrong = Rule("linear", lambda x: ((lambda v: forward * v), (lambda u: backward * u)))
+    wrong = Rule(lambda x: Call(lambda t: forward * t, lambda c: backward * c))
     monkeypatch.setitem(RULES, "neg", wrong)
     x = torch.randn(2, 4)
     J = jn.linearize(lambda x: -x, x)
-    assert J.engine == "autograd"
-    assert "differ from autograd's" in J.reason
+    assert J.engine == "layerwise"
+    assert re.search("by autograd: neg .*(differ from autograd's|not transposes)", J.reason)
     torch.testing.assert_close(J.jvp(x), -x)
 
 
 def test_a_rule_that_fails_is_not_the_users_problem(monkeypatch):
-    broken = Rule("linear", lambda x: ((lambda v: v), (lambda u: u.view(7))))
+    broken = Rule(lambda x: Call(lambda t: t, lambda c: c.view(7)))
     monkeypatch.setitem(RULES, "neg", broken)
     J = jn.linearize(lambda x: -x, torch.randn(2, 4))
     assert "a rule failed" in J.reason
+    torch.testing.assert_close(J.dense(), -torch.eye(4).expand(2, 4, 4))
 
 
 def _written_through_a_view(x):
@@ -374,7 +386,7 @@ def test_weights_that_have_died_away_or_grown_are_no_reason_to_doubt(activation,
         for parameter in model.parameters():
             parameter.mul_(scale)
     J = jn.linearize(model, torch.randn(5, 30))
-    assert J.engine == ("layerwise" if activation is nn.ReLU else "autograd")
+    assert (J.engine, J.reason) == ("layerwise", None)
     jn.SpectralPenalty()(J).backward()
 
 
@@ -431,12 +443,9 @@ def test_bfloat16():
     torch.testing.assert_close(jn.spectral_norm(J).sigma.float(), expected, rtol=0.03, atol=0)
 
 
-def test_bound_methods_are_known(monkeypatch):
+def test_bound_methods_are_known():
     model, x = MLP((4, 5, 3)), torch.randn(2, 4)
-    for _ in range(2):
-        jn.linearize(model.forward, x)
-    monkeypatch.setattr("jacnorm.recording._record_and_verify", None)
-    assert jn.linearize(model.forward, x).engine == "layerwise"
+    assert [jn.linearize(model.forward, x).verified for _ in range(3)] == [True, True, False]
 
 
 def test_a_tensor_changed_behind_a_view_goes_to_autograd():
@@ -508,7 +517,8 @@ def test_a_new_path_through_the_model_is_noticed():
         model.smooth = plain.smooth = smooth
         torch.manual_seed(3)
         J = jn.linearize(model, x)
-        assert J.engine == ("autograd" if smooth else "layerwise")
+        assert J.engine == "layerwise"
+        assert J.tape.steps[-1].name == ("tanh" if smooth else "relu")
         state = torch.get_rng_state()
         torch.manual_seed(3)
         torch.testing.assert_close(J.output, plain(x))
@@ -518,17 +528,16 @@ def test_a_new_path_through_the_model_is_noticed():
 
 def test_known_models_skip_the_check(monkeypatch):
     """But at the second, fourth, eighth … visit."""
-    model, x, examined = MLP((4, 5, 3)), torch.randn(2, 4), []
-    verify = recording._record_and_verify
+    model, x, examined = MLP((4, 5, 3)), torch.randn(2, 4), set()
 
-    def counted(*asked, **how):
-        examined.append(visit)
-        return verify(*asked, **how)
+    def counted(*call):
+        examined.add(visit)
+        return check_call(*call)
 
-    monkeypatch.setattr("jacnorm.recording._record_and_verify", counted)
-    for visit in range(1, 20):  # noqa: B007 (the function above reads it)
-        assert jn.linearize(model, x).engine == "layerwise"
-    assert examined == [1, 2, 4, 8, 16]
+    monkeypatch.setattr("jacnorm.recording.check_call", counted)
+    for visit in range(1, 20):
+        assert jn.linearize(model, x).verified == (visit in (1, 2, 4, 8, 16))
+    assert examined == {1, 2, 4, 8, 16}
 
 
 @pytest.mark.parametrize("engine", ["layerwise", "autograd"])

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from .checks import check_vector
-from .engines.autograd import Graph
 from .engines.layers import WeightedLayer
+from .engines.pairing import Pairing, product
 from .engines.reads import Reads
 from .engines.recorder import Recorder
 from .engines.section import Section
@@ -31,9 +31,10 @@ class Linearization:
 
     Products are per sample and differentiable with respect to the model's parameters. They are taken in the
     precision that the model ran in and returned in `dtype`, float32 or better. `engine` says what computes
-    them and `reason` why it is not the layerwise engine (None if it is). `layers` are the linear and
-    convolution layers that were called, as operators; `tape` is the recorded network, if there is one and J
-    is its Jacobian; `graph` is autograd's, likewise. `input_shape` and `output_shape` are those of J.
+    them: "layerwise" where calls were recorded one by one, "autograd" where the whole model is one step.
+    `reason` says what has no rule (None if everything has). `layers` are the linear and convolution layers
+    that were called, as operators; `tape` is the recorded network, if J is its Jacobian. `input_shape` and
+    `output_shape` are those of J.
 
     J belongs to the weights that it was taken at: after optimizer.step(), linearize again. Products of an old
     J are refused, but for the steps of PyTorch's fused optimizers, which leave no trace on the weights.
@@ -41,7 +42,7 @@ class Linearization:
 
     def __init__(
         self,
-        products: Tape | Graph | Affine | Weighted,
+        products: Tape,
         section: Section,
         output: Tensor,
         recorder: Recorder,
@@ -54,41 +55,56 @@ class Linearization:
         self.input_dtype, self.device = section.first.dtype, section.first.device
         self.dtype, self.output_dtype = at_least_single(self.input_dtype), section.last.dtype
         self.activation_bytes = recorder.slots.bytes
-        self._products, self._part = products, part
+        self._products: Tape | Affine | Weighted = products
+        self._part = part
+        self._tape, self._is_whole = products, products.whole
+        self.doubt: str | None = None  # what may be wrong with its gradients and cannot be found out
         self.verified = False  # in the run that made this, which then took longer
         self.paid_by: tuple[object, int] | None = None  # the penalty that linearized, and its factor
         self._transforms: tuple[Transform, ...] = ()
-        self._reads = recorder.reads if self.tape is not None else _weights(layers)
+        self._reads = _weights(layers) if self._is_whole else recorder.reads
+        self._alive = output  # its graph holds what products read
+
+    def detach_output(self) -> None:
+        self.output = self.output.detach()
 
     @property
     def tape(self) -> Tape | None:
         return self._products if isinstance(self._products, Tape) else None
 
     @property
-    def graph(self) -> Graph | None:
-        return self._products if isinstance(self._products, Graph) else None
-
-    @property
     def engine(self) -> Literal["layerwise", "autograd"]:
-        return "layerwise" if self.reason is None else "autograd"
+        return "autograd" if self._is_whole else "layerwise"
 
-    def jvp(self, v: Tensor) -> Tensor:
+    def jvp(self, v: Tensor, pairing: Pairing | None = None) -> Tensor:
         """J v for v shaped like x: the paper's forward mode."""
         check_vector("v", v, self.input_shape, "the input")
         self.check_unchanged()
-        return self._take(self._products.jvp, v.to(self.input_dtype))
+        result = self._take("push", v.to(self.input_dtype), pairing)
+        assert result is not None
+        return result
 
-    def vjp(self, u: Tensor) -> Tensor:
+    def vjp(self, u: Tensor, pairing: Pairing | None = None) -> Tensor:
         """Jᵀ u for u shaped like the output: the paper's backward mode."""
         check_vector("u", u, self.output_shape, "the output")
         self.check_unchanged()
-        result = self._take(self._products.vjp, u.to(self.output_dtype))
+        result = self._take("pull", u.to(self.output_dtype), pairing)
         return u.new_zeros(self.input_shape, dtype=self.dtype) if result is None else result
 
-    def _take(self, product: Callable[[Tensor], Any], w: Tensor) -> Any:
+    def _take(self, direction: Literal["push", "pull"], w: Tensor, pairing: Pairing | None) -> Tensor | None:
         with without_autocast(self.device):  # whoever asks: each recorded call has its own
-            result = _outside_inference_mode(product, w)
+            result = _outside_inference_mode(lambda w: self._product(direction, w, pairing), w)
         return None if result is None else result.to(at_least_single(result.dtype))
+
+    def _product(
+        self, direction: Literal["push", "pull"], w: Tensor, pairing: Pairing | None
+    ) -> Tensor | None:
+        products = self._products
+        if isinstance(products, Tape) and not products.steps:
+            return w.new_zeros(self.output_shape) if direction == "push" else None
+        if isinstance(products, Tape) and pairing is None:
+            return product(products, direction, w)
+        return products.jvp(w, pairing) if direction == "push" else products.vjp(w, pairing)
 
     def subset(self, positions: Tensor) -> Linearization:
         """J at some samples of the batch: the model runs once more, on these alone.
@@ -111,8 +127,17 @@ class Linearization:
 
     def dense(self) -> Tensor:
         """All of J, shape (B, n_out, n_in): one product for each output, or input if they are fewer."""
-        one_way = self.graph is not None and self.graph.refusal is not None  # there is Jᵀu alone
-        return rows(self) if one_way or is_wide(self) else rows(Transposed(self)).mT
+        return rows(self) if self.is_one_way or is_wide(self) else rows(Transposed(self)).mT
+
+    @property
+    def is_piecewise_linear(self) -> bool:
+        """Then products can be differentiated as often as one likes."""
+        return self._tape.is_piecewise_linear
+
+    @property
+    def is_one_way(self) -> bool:
+        """There is Jᵀu alone: a layer's backward pass cannot be differentiated."""
+        return any(step.by_autograd is not None and step.by_autograd.refusal for step in self._tape.steps)
 
     def affine(self, scale: float, shift: float) -> Linearization:
         """scale·J + shift·I, for a model whose output has the shape of its input.

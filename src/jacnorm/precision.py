@@ -37,19 +37,29 @@ def in_full_precision(estimate: Function) -> Function:
     return wrapped  # type: ignore[return-value]
 
 
-def as_recorded(forward: Any, backward: Any, dtypes: list[torch.dtype], y: Tensor) -> Any:
-    """F and Fᵀ in the precision in which y was just computed, from arguments of these dtypes."""
+def as_recorded(push: Any, pull: Any, terms: Any, dtypes: list[torch.dtype], y: Tensor) -> Any:
+    """The three functions of a rule in the precision in which y was just computed, from arguments of these
+    dtypes."""
     kind, target = y.device.type, y.dtype  # not y itself, which would be kept
     if torch.is_autocast_enabled(kind):
         autocast = partial(torch.autocast, kind, dtype=torch.get_autocast_dtype(kind))
-        forward, backward = _under(autocast, forward), _under(autocast, backward)
+        push, pull = _under(autocast, push), _under(autocast, pull)
     elif all(dtype == target for dtype in dtypes):
-        return forward, backward
+        return push, pull, terms
 
-    def pull(u: Tensor) -> list[Tensor | None]:
-        return [c if c is None else c.to(d) for c, d in zip(backward(u), dtypes, strict=True)]
+    def pull_back(*values: Tensor) -> list[Tensor | None]:
+        return [c if c is None else c.to(d) for c, d in zip(pull(*values), dtypes, strict=True)]
 
-    return (lambda *vs: forward(*vs).to(target)), pull
+    def meet(*values: Any) -> Any:
+        """In the precision of the cotangent, which is the result's."""
+        c = values[-1 - len(dtypes)]
+        return terms(*[v.to(c.dtype) if _is_real(v) else v for v in values])
+
+    return (lambda *values: push(*values).to(target)), pull_back, terms and meet
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
 
 
 def _under(context: Callable[[], Any], function: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,12 +12,13 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from .checks import check_input, check_output, run
-from .engines.autograd import Graph
 from .engines.batchnorm import Gate
+from .engines.by_autograd import ByAutograd, is_linked, leaves_of
+from .engines.checking import check_call
 from .engines.recorder import Recorder
-from .engines.rules import NoRule
+from .engines.rules import NotRecorded
 from .engines.section import Section
-from .engines.tape import Plan, Tape, version
+from .engines.tape import Plan, Step, Tape, version
 from .engines.traced import check_plan
 from .errors import InputError, UnsupportedModelError
 from .forwarding import replaced_forward
@@ -28,7 +29,7 @@ from .request import BatchNorm, Engine, Request
 from .switches import unfused_attention
 from .tracing import CAN_TRACE, refuse, tracing, while_tracing
 from .verdicts import Verdict, known_plan, verdict
-from .verify import check_independent, disagreement, doubts, refusal
+from .verify import check_independent, doubts, refusal
 
 
 def linearize(
@@ -111,16 +112,34 @@ def linearized(request: Request) -> Linearization:
     with torch.inference_mode(False), torch.enable_grad():
         if request.x.is_inference():
             request = replace(request, x=request.x.clone())
-        J, new_way = None, False
-        alone = len(request.x) == 1
-        if request.engine != "autograd" and known.layerwise and (known.independent or alone):
-            J = _record(request, known)
-            new_way = J is None
-        if J is None:
-            J = _record_and_verify(request, known, new_way=new_way)
-    J.verified = is_due or new_way  # autograd's engine comes by there in every step, mostly to check nothing
-    J.output = J.output if wants_gradients else J.output.detach()
+        J = _recorded(request, known)
+    J.verified |= is_due
+    if not wants_gradients:
+        J.detach_output()
     return J
+
+
+def _recorded(request: Request, known: Verdict) -> Linearization:
+    """By the tape where it serves; by the whole model as one step where calls are hidden."""
+    if request.engine == "autograd":
+        return _as_one_step(request, known, "asked for")
+    if known.reason is None:
+        trusted = known.layerwise and (known.independent or len(request.x) == 1)
+        for checks in (False, True) if trusted else (True,):
+            try:
+                J = _record(request, known, checks=checks)
+                J.verified = checks
+                return J
+            except NotRecorded as no:  # the model has changed, or hides something
+                reason = str(no)
+        known.learn(reason, ())
+    assert known.reason is not None
+    if request.engine == "layerwise":
+        raise UnsupportedModelError(
+            f"The layerwise engine cannot take this model: {known.reason}. Use engine='auto' or "
+            f"engine='autograd'."
+        )
+    return _as_one_step(request, known, known.reason)
 
 
 def _trace(request: Request) -> Linearization:
@@ -135,11 +154,12 @@ def _trace(request: Request) -> Linearization:
     section, recorder = request.section(), request.traced_recorder()
     with torch.enable_grad():
         output = section.run(request.x, recorder, graph=False)
-    tape, _ = _tape(recorder)
+    tape = _tape(recorder)
     check_plan(plan, () if tape is None else tape.plan)
     assert tape is not None
     J = _made(tape, section, output, recorder, None, request)
-    J.output = J.output if torch.is_grad_enabled() else J.output.detach()
+    if not torch.is_grad_enabled():
+        J.detach_output()
     return J
 
 
@@ -151,72 +171,104 @@ def verified_plan(model: Any, options: tuple[Any, ...], x: Tensor, *values: Any)
     kwargs = dict(zip(names, values[count:], strict=True))
     with unchanged(modules_of(model), x.device):
         J = linearized(Request(model, x.detach(), values[:count], kwargs, engine, batch_norm, None, None))
-    if J.tape is None:
+    assert J.tape is not None
+    if J.reason is not None:
         raise UnsupportedModelError(
-            "Inside torch.compile there is only the layerwise engine, and it cannot take this model: "
+            "Inside torch.compile every call needs a rule, and not every one of this model has one: "
             f"{J.reason}. Leave linearize and the penalty out of the compiled function."
         )
     return J.tape.plan
 
 
-def _record(request: Request, known: Verdict) -> Linearization | None:
-    """A model that had a rule for every call: record them and nothing else. None if it has changed."""
-    section, recorder = request.section(), request.recorder(gate=None)
+def _record(request: Request, known: Verdict, *, checks: bool) -> Linearization:
+    """Record the calls; with `checks`, compare each with autograd."""
+    section, recorder = request.section(), request.recorder(check=check_call if checks else None)
     try:
-        output = section.run(request.x, recorder, graph=False)
+        output = section.run(request.x, recorder, graph=checks)
         tape = recorder.tape()
-        if tape.plan not in known.history.plans:  # another way, with who knows what beside it
-            raise NoRule("not checked yet")
-        return _made(tape, section, output, recorder, None, request)
-    except NoRule:
+        if not checks and tape.plan not in known.history.plans:  # another way, with who knows what beside it
+            raise NotRecorded("not checked yet")
+    except NotRecorded:
         recorder.undo.roll_back()
-        known.flipped = False
-        return None
+        raise
+    if checks:
+        with without_autocast(section.first.device):
+            known.independent = check_independent(
+                tape, section.last.detach(), thoroughly=not known.independent
+            )
+        known.learn(None, tape.plan)
+        known.settle()
+        if recorder.hooked and not known.warned:
+            known.warned = True
+            warnings.warn(HOOKED, stacklevel=5)
+    return _made(tape, section, output, recorder, _without_rule(recorder, tape), request)
 
 
-def _record_and_verify(request: Request, known: Verdict, *, new_way: bool) -> Linearization:
-    """Record the calls and autograd's graph in one run, so that either engine can serve."""
-    gate, engine = Gate(), request.engine
-    reason = {"auto": known.reason, "layerwise": None, "autograd": "asked for"}[engine]
-    section, recorder = request.section(), request.recorder(gate, reason)
+def _without_rule(recorder: Recorder, tape: Tape) -> str | None:
+    """What of the model goes by autograd, and why."""
+    names = {step.name.removesuffix(" by autograd") for step in tape.steps if step.by_autograd is not None}
+    found = [f"{name} ({why})" for name, why in recorder.without_rule.items() if name in names]
+    return f"by autograd: {', '.join(found)}" if found else None
+
+
+HOOKED = (
+    "The model registers a hook on a tensor (register_hook). The loss's gradient passes through "
+    "it as always; the "
+    "Jacobian is that of the calls themselves, without what the hook makes of gradients."
+)
+
+
+def _as_one_step(request: Request, known: Verdict, reason: str) -> Linearization:
+    """The whole model as one step by autograd."""
+    gate = Gate()
+    section, recorder = request.section(), request.recorder(gate=gate)
     with unfused_attention:
         output = section.run(request.x, recorder, graph=True)
-    graph = Graph(section.first, section.last, gate)
-    tape, reason = _tape(recorder)
-    if recorder.without_grad and not graph.nodes:
+    if recorder.without_grad is not None and not is_linked(section.first, section.last):
         raise UnsupportedModelError(
             "There is no way from the input to the output, which would make the Jacobian zero: "
             f"{reason}. Freeze layers with requires_grad_(False) instead."
         )
-    with without_autocast(section.first.device):
-        if not known.independent or new_way:
-            known.independent = check_independent(graph, section.last, thoroughly=not known.independent)
-        if tape is not None:
-            reason = disagreement(tape, graph, section.last, section.first, recorder.eps)
-        if tape is None or reason is not None:
-            _check_graph(graph, section, recorder, known)
-    if engine != "autograd":
-        known.learn(reason, () if tape is None else tape.plan)
-    known.settle()
-    if reason is not None and engine == "layerwise":
+    if recorder.hooked:
         raise UnsupportedModelError(
-            f"The layerwise engine cannot take this model: {reason}. Use engine='auto' or engine='autograd'."
+            f"The model registers a hook on a tensor (register_hook), and {reason}: products "
+            f"with the Jacobian would "
+            "fire the hook. Leave it out, or write what it does as a torch.autograd.Function."
         )
-    products = graph if reason is not None or tape is None else tape
-    return _made(products, section, output, recorder, reason, request)
+    first, last = section.first, section.last
+    tape = _one_step(first, last, gate)
+    with without_autocast(first.device):
+        if not known.independent:
+            known.independent = check_independent(tape, last.detach())
+        if not known.flipped:
+            known.flipped, known.refusal = (
+                True,
+                refusal(tape, last, first, recorder.eps) if tape.steps else None,
+            )
+            known.doubt = doubts(first, last) if tape.steps else None
+            if known.doubt is not None:
+                warnings.warn(known.doubt, stacklevel=5)  # where linearize is called
+    known.settle()
+    for step in tape.steps:
+        step.by_autograd.refusal = known.refusal
+    J = _made(tape, section, output, recorder, reason, request)
+    J.doubt = known.doubt
+    return J
 
 
-def _check_graph(graph: Graph, section: Section, recorder: Recorder, known: Verdict) -> None:
-    if not known.flipped:
-        known.flipped, known.refusal = True, refusal(graph, section.last, section.first, recorder.eps)
-        graph.free()
-        if doubt := doubts(graph):
-            warnings.warn(doubt, stacklevel=5)  # where linearize is called
-    graph.refusal = known.refusal
+def _one_step(x: Tensor, y: Tensor, gate: Gate) -> Tape:
+    """The tape of a model that is a single step; without any where autograd sees no way from x to y."""
+    if not is_linked(x, y):
+        return Tape([], 0, 1, whole=True)
+    leaves = [t for t in leaves_of(y) if t is not x]
+    graph = ByAutograd([y], [x, *leaves], [True, *[False] * len(leaves)], gate)
+    edges = (None, *leaves)
+    step = Step("model by autograd", (0,), 1, graph.push, graph.pull, bool(leaves), (), edges, None, graph)
+    return Tape([step], 0, 1, whole=True)
 
 
 def _made(
-    products: Tape | Graph,
+    tape: Tape,
     section: Section,
     output: Tensor,
     recorder: Recorder,
@@ -239,7 +291,8 @@ def _made(
             _check_part(J.output.detach(), whole[positions])
         return J
 
-    return Linearization(products, section, output, recorder, reason, part)
+    output = tape.kept.hang_on(output)
+    return Linearization(tape, section, output, recorder, reason, part)
 
 
 def _inside_ddp(request: Request) -> Linearization:
@@ -275,8 +328,8 @@ def _check_part(output: Tensor, expected: Tensor) -> None:
         )
 
 
-def _tape(recorder: Recorder) -> tuple[Tape | None, str | None]:
+def _tape(recorder: Recorder) -> Tape | None:
     try:
-        return recorder.tape(), None
-    except NoRule as no:
-        return None, str(no)
+        return recorder.tape()
+    except NotRecorded:
+        return None

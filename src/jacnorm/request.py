@@ -35,8 +35,8 @@ class Request:
     def kind(self) -> Kind:
         return kind(self.x, self.args, self.kwargs)
 
-    def recorder(self, gate: Gate | None, reason: str | None = None) -> Recorder:
-        return Recorder(flowing=self.batch_norm == "flowing", gate=gate, reason=reason, given=self.given)
+    def recorder(self, *, gate: Gate | None = None, check: Any = None) -> Recorder:
+        return Recorder(flowing=self.batch_norm == "flowing", gate=gate, given=self.given, check=check)
 
     def traced_recorder(self) -> TracedRecorder:
         return TracedRecorder(flowing=self.batch_norm == "flowing", given=self.given)

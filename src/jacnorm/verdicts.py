@@ -44,7 +44,9 @@ class Verdict:
     layerwise: bool = False  # every call has a rule, and the products are autograd's
     reason: str | None = None  # why not, where that is known
     plan: Plan = ()  # the calls that were checked last, and found right
+    warned: bool = False  # of hooks
     flipped: bool = False  # autograd's graph was asked for J v ...
+    doubt: str | None = None  # what may be wrong with it and cannot be found out
     refusal: str | None = None  # ... and this is why it cannot give that
     visits: int = 0
     faith: object = None

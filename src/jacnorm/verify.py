@@ -1,4 +1,5 @@
-"""Trust, but verify: a model's products are checked against autograd's. `verdicts` says when."""
+"""Trust, but verify. `engines/checking.py` compares each call with autograd; here are the checks of the
+whole model."""
 
 from __future__ import annotations
 
@@ -10,15 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .engines.autograd import Graph
+from .engines.by_autograd import custom_functions
+from .engines.checking import COARSE, FLOOR
 from .engines.tape import Tape
 from .errors import CoupledSamplesError, UnsupportedModelError
 from .precision import at_least_single
 
-COARSE = 0.1  # bfloat16 is off by a few percent in a deep network
 
-
-def check_independent(graph: Graph, output: Tensor, *, thoroughly: bool = True) -> bool:
+def check_independent(tape: Tape, output: Tensor, *, thoroughly: bool = True) -> bool:
     """Whether samples were seen to be independent; False where there was nothing to see it by.
 
     Cotangents of some samples are pulled back, and the others must get nothing. The groups split the
@@ -29,7 +29,7 @@ def check_independent(graph: Graph, output: Tensor, *, thoroughly: bool = True) 
     groups = halves(len(output), output.device)
     for chosen in groups if thoroughly else islice(groups, 1):
         with torch.no_grad():
-            pulled = graph.vjp(_probe(output) * chosen.view(-1, *[1] * (output.dim() - 1)))
+            pulled = tape.vjp(_probe(output) * chosen.view(-1, *[1] * (output.dim() - 1)))
         if pulled is None:
             return False
         size = pulled.abs().reshape(len(pulled), -1).amax(1)
@@ -45,31 +45,7 @@ def check_independent(graph: Graph, output: Tensor, *, thoroughly: bool = True) 
     return seen
 
 
-def disagreement(tape: Tape, graph: Graph, output: Tensor, x: Tensor, eps: float) -> str | None:
-    """Why the layerwise products cannot be trusted, or None. `eps` is that of the coarsest precision used.
-
-    Jᵀu must be autograd's for a random u, and J v the transpose of that for a random v.
-    """
-    u, v = _probe(output), _probe(x)
-    with torch.no_grad():
-        try:
-            ours, forward, theirs = tape.vjp(u), tape.jvp(v), graph.vjp(u)
-        except (RuntimeError, IndexError, TypeError) as error:
-            return f"a rule failed (please report this model): {error}"
-    if ours is None or theirs is None:
-        return None if ours is theirs else "the recorded calls do not link input and output"
-    if forward.shape != output.shape or ours.shape != x.shape:
-        return "a rule gave a wrong shape (please report this model)"
-    asymmetry = _asymmetry(forward, u, theirs, v)
-    ours, theirs = _scaled_together(ours, theirs)
-    differences = float((ours - theirs).norm() / theirs.norm().clamp_min(1)), asymmetry
-    if all(difference <= min(4 * eps**0.5, COARSE) for difference in differences):  # and is not NaN
-        return None
-    distance = max(differences)
-    return f"its products differ from autograd's by {distance:.1e} (please report this model)"
-
-
-def refusal(graph: Graph, output: Tensor, x: Tensor, eps: float) -> str | None:
+def refusal(tape: Tape, output: Tensor, x: Tensor, eps: float) -> str | None:
     """Why autograd's graph gives neither J v nor the gradient of Jᵀu, or None.
 
     PyTorch leaves out without a word what a backward pass did where autograd does not look. Then J v is
@@ -78,16 +54,18 @@ def refusal(graph: Graph, output: Tensor, x: Tensor, eps: float) -> str | None:
     u, v = _probe(output), _probe(x)
     with torch.no_grad():
         try:
-            pulled, pushed = graph.vjp(u), graph.jvp(v)
+            pulled, pushed = tape.vjp(u), tape.jvp(v)
         except UnsupportedModelError as error:
             return str(error)
     if pulled is None:
         return None
+    if max(float(pulled.norm()), float(pushed.norm())) <= _rounding(output, x, eps):
+        return None  # a Jacobian of rounding errors has no digits to compare
     distance = _asymmetry(pushed, u, pulled, v)
     # Reduced precision inside kernels (TF32) must not count; NaN is others' business.
     if distance <= min(max(4 * eps**0.5, 0.01), COARSE) or math.isnan(distance):
         return None
-    names = ", ".join(f.__name__ for f in graph.custom_functions)
+    names = ", ".join(f.__name__ for f in custom_functions(x, output))
     suspects = f" (look at {names})" if names else ""
     return (
         f"The backward pass of a layer cannot be differentiated{suspects}: it is marked "
@@ -97,9 +75,16 @@ def refusal(graph: Graph, output: Tensor, x: Tensor, eps: float) -> str | None:
     )
 
 
-def doubts(graph: Graph) -> str | None:
+def _rounding(output: Tensor, x: Tensor, eps: float) -> float:
+    """The size that rounding errors of the output would give to J."""
+    size = float(output.detach().abs().max()) / max(float(x.detach().abs().max()), torch.finfo(x.dtype).tiny)
+    return FLOOR * eps * min(size, 1.0)
+
+
+def doubts(x: Tensor, output: Tensor) -> str | None:
     """What may be wrong with gradients of J and cannot be found out, or None."""
-    found = [f.__name__ for f, nodes in graph.custom_functions.items() if any(map(_keeps_constants, nodes))]
+    functions = custom_functions(x, output)
+    found = [f.__name__ for f, nodes in functions.items() if any(map(_keeps_constants, nodes))]
     if not found:
         return None
     return (

@@ -44,13 +44,13 @@ class Asserts(nn.Module):
         return x
 
 
-class NormOfZero(nn.Module):
+class PowerOfZero(nn.Module):
     def __init__(self):
         super().__init__()
         self.fc = nn.Linear(4, 4, bias=False)
 
     def forward(self, x):
-        return self.fc(0 * x).norm(dim=1, keepdim=True) + x
+        return self.fc(0 * x).abs() ** 1.5 + x
 
 
 class Kernel(torch.autograd.Function):
@@ -89,8 +89,8 @@ HERE = r"[^)]*test_problems.py:"
             r"cannot be multiplied.*It failed here: layer 1\.$",
             1,
         ),
-        (NormOfZero(), (4,), r"penalty's gradient is NaN or inf in fc\.weight\. ", 4),
-        (OwnKernel(), (4,), "backward pass of a layer cannot be differentiated.*replace the layer", 1),
+        (PowerOfZero(), (4,), r"penalty's gradient is NaN or inf in fc\.weight\. ", 5),
+        (OwnKernel(), (4,), "backward pass of a layer cannot be differentiated.*replace the layer", 0),
         (Diffusion(), (1, 5, 5), r"missing 1 required positional argument: 't'.*def f\(x\): return", 0),
         (GoogLeNet(aux_logits=True), (3, 8, 8), r"returned GoogLeNetOutputs.*model\(x\)\.logits", 45),
         (nn.BatchNorm1d(4), (4,), "more than 1 value per channel", 0),

@@ -16,16 +16,56 @@ import torch
 from torch import Tensor, nn
 
 from .. import checks, engines
-from ..engines.autograd import Graph
-from ..engines.batchnorm import Gate
-from ..engines.calls import CONSTANT, canonical_name
+from ..engines.calls import CONSTANT, canonical_name, opened
 from ..engines.recorder import Recorder
-from ..engines.rules import RULES
+from ..engines.tape import Slot, Step, Tape
 from ..errors import CoupledSamplesError, UnsupportedModelError
-from ..switches import unfused_attention
 from ..tracing import uncompiled
 from ..verify import check_independent
 
+PIECEWISE = frozenset(
+    [
+        *(
+            "relu",
+            "leaky_relu",
+            "prelu",
+            "rrelu",
+            "hardtanh",
+            "relu6",
+            "hardsigmoid",
+            "threshold",
+            "hardshrink",
+        ),
+        *(
+            "softshrink",
+            "abs",
+            "absolute",
+            "__abs__",
+            "clamp",
+            "clip",
+            "clamp_min",
+            "clamp_max",
+            "maximum",
+            "fmax",
+        ),
+        *("minimum", "fmin", "amax", "amin", "max", "min", "sort", "topk", "kthvalue", "median", "where"),
+        *(
+            f"{kind}max_pool{n}d{more}"
+            for kind in ("", "adaptive_")
+            for n in (1, 2, 3)
+            for more in ("", "_with_indices")
+        ),
+        *(
+            "dropout",
+            "dropout1d",
+            "dropout2d",
+            "dropout3d",
+            "feature_dropout",
+            "alpha_dropout",
+            "feature_alpha_dropout",
+        ),
+    ]
+)
 ENOUGH = 8  # values of a ReLU, before it may be called dead
 MACHINERY = tuple(str(Path(module.__path__[0])) + os.sep for module in (torch, engines))
 MACHINERY += (os.path.dirname(__file__) + os.sep,)
@@ -52,72 +92,74 @@ class Call:
 
 
 class Examiner(Recorder):
-    """Each call is judged by itself, also after others that have no rule."""
+    """Notes each call."""
 
     def __init__(self, x: Tensor, paths: dict[int, str]):
         self._leaf = x.detach().clone().requires_grad_()
         self._inside = self._leaf.clone()  # so that the model may write into its input
-        super().__init__(flowing=False, gate=Gate())
+        super().__init__(flowing=False)
         self.begin(self._inside)
         self.calls: list[Call] = []
-        self._outputs: list[Tensor] = []
-        self.paths, self._depended = paths, False
+        self._outputs: list[tuple[Tensor, Slot | None]] = []
+        self.paths = paths
 
     def run(self, model: Any) -> None:
-        with torch.enable_grad(), self, uncompiled(), unfused_attention:
+        with torch.enable_grad(), self, uncompiled():
             checks.run(model, self._inside)
 
     def first_coupled(self) -> Call | None:
         """The first call after which samples see each other."""
-        assert self._gate is not None
-        for call, y in zip(self.calls, self._outputs, strict=True):
-            if y.is_floating_point() and y.shape[:1] == self._leaf.shape[:1]:
+        for call, (y, slot) in zip(self.calls, self._outputs, strict=True):
+            if slot is not None and y.is_floating_point() and y.shape[:1] == self._leaf.shape[:1]:
+                assert self._source is not None
+                weights = [t for _, t in self._weights.values()]
                 try:
-                    check_independent(Graph(self._leaf, y, self._gate), y)
+                    check_independent(Tape(self._steps, self._source, slot, weights, self.kept), y.detach())
                 except CoupledSamplesError:
                     return call
-                except UnsupportedModelError:  # was written over later
+                except (UnsupportedModelError, RuntimeError):  # was written over later
                     continue
         return None
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        self.reason, self._depended = None, False
-        before = self.slots.entry(args[0]) if args else None
+    def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        before, count = self.slots.entry(args[0]) if args else None, len(self._steps)
+        noted = len(self.calls)
         wait_for(self._leaf.device)
         begin = time.perf_counter()
-        y = super().__torch_function__(func, types, args, kwargs)
+        y = super()._call(func, args, kwargs)
         wait_for(self._leaf.device)
         seconds = time.perf_counter() - begin
-        if self._depended or self.reason:
-            result = args[0] if y is None else y  # an assignment returns nothing
-            same = before is not None and self.slots.entry(result) is before  # dropout in evaluation
-            if not same:
-                self._note(func, args, kwargs or {}, _first_real(result), seconds)
+        if opened(func) is not None and len(self.calls) > noted:  # what it is made of is noted instead
+            return y
+        result = args[0] if y is None else y  # an assignment returns nothing
+        same = before is not None and self.slots.entry(result) is before  # dropout in evaluation
+        if not same:
+            self._note(func, args, kwargs, _first_real(result), seconds, self._steps[count:])
         return y
 
-    def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self._depended = True
-        return super()._call(func, args, kwargs)
-
-    def _follow(self, result: Any, without_rule: str = "a call") -> Any:
-        self.reason = self.reason or f"{without_rule} has no piecewise linear rule"
-        return super()._follow(result, without_rule)
-
-    def _note(self, func: Any, args: Any, kwargs: Any, y: Tensor | None, seconds: float) -> None:
+    def _note(self, func: Any, args: Any, kwargs: Any, y: Tensor | None, seconds: float, steps: Any) -> None:
         name, _ = canonical_name(func, args)
         if y is None or (name in CONSTANT and not (_stops_a_gradient(name) and torch.is_grad_enabled())):
             return  # inside an autograd function of the user's, its backward pass says what follows
+        if not steps and name not in CONSTANT:
+            return
         layer, line = place(traceback.walk_stack(sys._getframe(2)), self.paths)
         training = name == "batch_norm" and bool(args[5] if len(args) > 5 else kwargs.get("training"))
         with torch.no_grad():
             finite, dead = bool(torch.isfinite(y).all()), _dead_part(y) if name == "relu" else 0.0
-        rule = None if self.reason else _rule(name)
+        rule, reason = ("constant", None) if not steps else self._how(name, steps[0])
         self.calls.append(
-            Call(_plain(name), layer, line, y.shape, rule, self.reason, seconds, finite, dead, training)
+            Call(_plain(name), layer, line, y.shape, rule, reason, seconds, finite, dead, training)
         )
-        self._outputs.append(y)
+        self._outputs.append((y, self.slots.of(y)))
+
+    def _how(self, name: str, step: Step) -> tuple[str | None, str | None]:
+        """By which kind of rule, or why by none."""
+        if step.by_autograd is not None:
+            return None, self.without_rule.get(name, "it has no rule")
+        if any(position < 0 for position in step.reads):
+            return "smooth", None
+        return ("piecewise linear" if name in PIECEWISE else "linear"), None
 
 
 def place(frames: Iterable[tuple[FrameType, int]], paths: dict[int, str]) -> tuple[str, str | None]:
@@ -146,14 +188,6 @@ def wait_for(device: torch.device) -> None:
 def _short(file: str) -> str:
     here = os.path.relpath(file) if os.path.isabs(file) else file
     return os.path.basename(file) if here.startswith("..") else here
-
-
-def _rule(name: str) -> str:
-    if name == "batch_norm":  # in training mode too, as the statistics are held
-        return "linear"
-    if name in CONSTANT:
-        return "constant"
-    return "piecewise linear" if RULES[name].kind == "piecewise" else "linear"
 
 
 def _plain(name: str) -> str:

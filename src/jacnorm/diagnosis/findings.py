@@ -11,10 +11,8 @@ from torch import Tensor, nn
 from ..linearization import Linearization
 from ..modules import named_parameters
 from ..penalties import SpectralPenalty
-from ..verify import doubts
 from .examiner import Call
 
-ATTENTION = ("scaled_dot_product_attention", "multi_head_attention_forward")
 MANY_DEAD = 0.5
 Gradients = list[tuple[str, Tensor | None, Tensor | None]]  # name, of the loss, of the penalty
 
@@ -25,7 +23,6 @@ def findings(
     training = any(m.training for m in modules.values())
     found = [
         *_about_batch_norm(calls),
-        *_about_attention(calls),
         *_about_randomness(random, training),
         *_about_gradients(of),
         *_about_functions(J),
@@ -61,15 +58,6 @@ def _about_batch_norm(calls: Sequence[Call]) -> Iterator[str]:
         )
 
 
-def _about_attention(calls: Sequence[Call]) -> Iterator[str]:
-    fused = [call for call in calls if call.name in ATTENTION]
-    if fused:
-        yield (
-            f"Attention ({_times(len(fused), 'call')}) runs without the fused kernels, which have no second "
-            "derivative: memory grows with the square of the number of tokens."
-        )
-
-
 def _about_randomness(random: bool, training: bool) -> Iterator[str]:
     if random:
         measure = ", and measure σ in evaluation mode" if training else ""
@@ -93,8 +81,8 @@ def _about_gradients(of: Gradients) -> Iterator[str]:
 
 
 def _about_functions(J: Linearization) -> Iterator[str]:
-    if J.graph is not None and (doubt := doubts(J.graph)):
-        yield doubt
+    if J.doubt is not None:
+        yield J.doubt
 
 
 def _about_stops(calls: Sequence[Call]) -> Iterator[str]:

@@ -70,25 +70,22 @@ class Diagnosis:
             shape = _sizes(call.shape[1:] if batched else call.shape)
             name = _shortened(call.name, CALL_WIDTH, keep="start")
             time = _percent(call.seconds / total) if self.served else ""
-            rows.append([call.layer, name, shape, call.rule or "none", time])
+            rows.append([call.layer, name, shape, call.rule or "by autograd", time])
         return rows
 
     def _engine(self) -> list[str]:
-        if self.engine == "layerwise":
-            return ["layerwise: every call has a rule, and the products are those of autograd."]
-        by_reason: dict[str, list[Call]] = {}
+        if self.engine == "autograd":
+            return [f"autograd, the whole model as one step, because {self.reason}."]
+        by_autograd: dict[tuple[str, str], list[Call]] = {}
         for call in self.calls:
             if call.reason:
-                by_reason.setdefault(call.reason, []).append(call)
-        if not by_reason:
-            return [f"autograd, because {self.reason}."]
-        lines = [
-            "autograd, which takes any differentiable model: J v by differentiating twice, so that no call "
-            "needs forward-mode derivatives. What keeps it from the layerwise engine:"
-        ]
-        for reason, calls in by_reason.items():
+                by_autograd.setdefault((call.name, call.reason), []).append(call)
+        if not by_autograd:
+            return ["layerwise: every call has a rule, and the products are those of autograd."]
+        lines = ["layerwise. Most calls have a rule; these go by autograd, which differentiates them twice:"]
+        for (name, reason), calls in by_autograd.items():
             count = f"{len(calls)} calls, the first: " if len(calls) > 1 else ""
-            lines.append(f"- {reason} ({count}{calls[0].where})")
+            lines.append(f"- {name}: {reason} ({count}{calls[0].where})")
         return lines
 
     def _cost(self, cost: Cost) -> str:

@@ -11,7 +11,6 @@ gradient passes in both conventions: it cannot be told apart from the loss's.)
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,6 +22,7 @@ from torch import Tensor
 from ..errors import UnsupportedModelError
 from ..precision import HALF, at_least_single
 from ..tracing import inside_torch_func, tracing
+from .rules.table import Call
 
 aten = torch.ops.aten
 
@@ -78,8 +78,8 @@ def batch_norm(
     flowing: bool = False,
     gate: Gate | None = None,
     given: Statistics | None = None,
-) -> tuple[Tensor, Callable[[Tensor], Tensor], Statistics | None]:
-    """y; F, which is its own transpose; and the batch's statistics, in training mode.
+) -> tuple[Call, Statistics | None]:
+    """The call, whose F is its own transpose, and the batch's statistics, in training mode.
 
     With a gate, y can serve the autograd engine too. `given` statistics take the place of this batch's own.
     """
@@ -88,9 +88,11 @@ def batch_norm(
         y = y if weight is None else y * per_channel(weight, x.dim())
         y = y if bias is None else y + per_channel(bias, x.dim())
         inverse_std = given.inverse_std if flowing else given.inverse_std.detach()
-        return y.to(x.dtype), _scaling(weight, inverse_std), given
+        return _scaling(y.to(x.dtype), weight, inverse_std), given
     statistics: Statistics | None = None
-    if not training or x.numel() <= x.shape[1]:  # of one value a channel the framework makes an error
+    fits = all(t is None or t.shape == x.shape[1:2] for t in (running_mean, running_var, weight, bias))
+    # Of one value a channel, or parameters of another size, the framework makes an error of its own.
+    if not training or not fits or x.numel() <= x.shape[1]:
         y = F.batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps)
         # Without any variance there is no sample either: a part of a batch may be empty.
         inverse_std = torch.rsqrt((x.new_zeros(x.shape[1]) if running_var is None else running_var) + eps)
@@ -109,7 +111,7 @@ def batch_norm(
         # In half precision the cube in the gradient may overflow; torch.func takes none of these functions.
         anew = inverse_std.dtype in HALF or inside_torch_func()
         inverse_std = _inverse_std(x, eps) if anew else Flowing.apply(inverse_std, x, mean, eps)
-    return y, _scaling(weight, inverse_std), statistics
+    return _scaling(y, weight, inverse_std), statistics
 
 
 def in_functional_order(
@@ -126,12 +128,22 @@ def in_functional_order(
     return input, running_mean, running_var, weight, bias, *rest[:3]
 
 
-def _scaling(weight: Tensor | None, inverse_std: Tensor) -> Callable[[Tensor], Tensor]:
-    def scale(v: Tensor) -> Tensor:
-        factor = inverse_std if weight is None else weight * inverse_std
-        return (v * per_channel(factor, v.dim())).to(v.dtype)
+def _scaling(y: Tensor, weight: Tensor | None, inverse_std: Tensor) -> Call:
+    """v ↦ γ r v. What flows through r is a matter of r's own graph."""
+    dims = y.dim()
+    over = _all_but_channels(y)
 
-    return scale
+    def scale(r: Tensor, *rest: Tensor) -> Tensor:
+        *gamma, v = rest
+        factor = gamma[0] * r if gamma else r
+        return (v * per_channel(factor, dims)).to(v.dtype)
+
+    def terms(r: Tensor, *rest: Tensor) -> list[Tensor]:
+        *gamma, c, t = rest
+        shared = (c * t).to(r.dtype).sum(over)
+        return [shared * gamma[0], shared * r] if gamma else [shared]
+
+    return Call(scale, scale, (inverse_std,) if weight is None else (inverse_std, weight), terms, y=y)
 
 
 class Flowing(torch.autograd.Function):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -17,6 +18,67 @@ CONSTANT = frozenset(
         *("detach", "get data", "sign", "sgn", "heaviside", "floor", "ceil", "round", "trunc"),
         *("zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like"),
         *("new_zeros", "new_ones", "new_full", "new_empty", "new_tensor"),
+    ]
+)
+# Calls that ask a tensor about itself, or compare: their results are no real numbers.
+ASKING = frozenset(
+    [
+        *(
+            "dim",
+            "size",
+            "numel",
+            "nelement",
+            "ndimension",
+            "stride",
+            "element_size",
+            "storage_offset",
+            "data_ptr",
+        ),
+        *(
+            "is_contiguous",
+            "is_floating_point",
+            "is_complex",
+            "is_conj",
+            "is_neg",
+            "is_inference",
+            "is_signed",
+        ),
+        *("__len__", "__hash__", "__repr__", "__bool__", "__format__", "get_device", "register_hook", "item"),
+        *(
+            "get shape",
+            "get dtype",
+            "get device",
+            "get ndim",
+            "get requires_grad",
+            "get grad_fn",
+            "get is_leaf",
+        ),
+        *("get layout", "get is_cuda", "get is_sparse", "get is_quantized", "get is_meta", "get itemsize"),
+        *("get nbytes", "get _version", "get names", "get is_nested", "get _backward_hooks", "get is_cpu"),
+        *("eq", "ne", "lt", "le", "gt", "ge", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"),
+        *(
+            "isnan",
+            "isinf",
+            "isfinite",
+            "isclose",
+            "allclose",
+            "equal",
+            "argmax",
+            "argmin",
+            "argsort",
+            "any",
+            "all",
+        ),
+        *(
+            "result_type",
+            "is_tensor",
+            "nonzero",
+            "count_nonzero",
+            "searchsorted",
+            "bucketize",
+            "is_same_size",
+        ),
+        *("long", "int", "bool", "short", "byte", "char", "tolist", "is_autocast_enabled", "is_nonzero"),
     ]
 )
 HARMLESS = (int, float, bool, str, torch.Size, torch.dtype, torch.device, torch.layout, type(None))
@@ -49,7 +111,32 @@ def _plain_name(func: Any) -> tuple[str, bool]:
         return name, name == "__setitem__"
     if func is Tensor.unfold:  # not the unfold of torch.nn.functional
         return "Tensor.unfold", False
+    if func is torch.instance_norm:  # it has another signature
+        return "torch.instance_norm", False
     return name.strip("_"), name.endswith("_")
+
+
+# Python functions of PyTorch's that hand themselves to whoever overrides them, before they do their work.
+_COMPOSED = ("torch.nn.functional", "torch.functional", "torch._tensor")
+_HANDING_OVER = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+
+
+@while_tracing
+def opened(func: Any) -> Any:
+    """The same function without that, so that its own calls are seen; None if it is made of no others."""
+    return _opened(func)
+
+
+@cache
+def _opened(func: Any) -> Any:
+    if not isinstance(func, FunctionType) or func.__module__ not in _COMPOSED:
+        return None
+    if not set(_HANDING_OVER) & set(func.__code__.co_names):
+        return None
+    around = {**func.__globals__, **dict.fromkeys(_HANDING_OVER, lambda *_: False)}
+    inner = FunctionType(func.__code__, around, func.__name__, func.__defaults__, func.__closure__)
+    inner.__kwdefaults__ = func.__kwdefaults__
+    return inner
 
 
 def one_way(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

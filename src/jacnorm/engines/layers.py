@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .calls import canonical_name, one_way
-from .rules import RULES, NoRule
+from .rules import RULES, Call, NoRule
 
 
 @dataclass(slots=True)
@@ -32,18 +32,16 @@ def is_layer(func: Any, args: tuple[Any, ...]) -> bool:
 
 def layer_called(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> WeightedLayer | None:
     """The layer that this call is one of, if it is, where the call itself is not recorded."""
-    if is_layer(func, args):
-        args, kwargs = one_way(args, kwargs)
-        name, _ = canonical_name(func, args)
-        with suppress(NoRule, TypeError):  # called as no layer is
-            forward, backward, *_ = RULES[name].apply(*args, **kwargs)
-            return weighted_layer(name, forward, backward, *args, **kwargs)
+    args, kwargs = one_way(args, kwargs)
+    name, _ = canonical_name(func, args)
+    with suppress(NoRule, TypeError):  # called as no layer is
+        return weighted_layer(name, RULES[name].apply((True, False), *args, **kwargs), *args, **kwargs)
     return None
 
 
-def weighted_layer(
-    name: str, forward: Any, backward: Any, x: Tensor, weight: Tensor, *_: Any, **__: Any
-) -> WeightedLayer:
+def weighted_layer(name: str, call: Call, x: Tensor, weight: Tensor, *_: Any, **__: Any) -> WeightedLayer:
     """From what the rule makes of the call's arguments."""
     size = x.shape[-1:] if name == "linear" else x.shape[1:]
-    return WeightedLayer(name, weight, size, forward, backward)
+    return WeightedLayer(
+        name, weight, size, lambda v: call.push(weight, v, None), lambda u: call.pull(weight, u)[0]
+    )

@@ -34,7 +34,9 @@ def factors(rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[T
     if tracing() or rule.data == LIST:
         return []
     if rule.weighted:
-        args, kwargs = args[1:2], {"weight": kwargs.get("weight")}
+        return [t for t in (*args[1:2], kwargs.get("weight")) if isinstance(t, Tensor)]
+    if rule.product:
+        return [a for a in args if isinstance(a, Tensor)]
     found = list(tensors((args, kwargs)))  # also inside x[:, index]
     added = {id(a) for a in args[: rule.data] if isinstance(a, Tensor) and a.is_floating_point()}
     return found if rule.data == 1 else [a for a in found if id(a) not in added]

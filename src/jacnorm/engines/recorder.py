@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+import inspect
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -12,101 +13,106 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from ..precision import as_recorded
+from ..tracing import inside_torch_func, tracing
 from .ancestry import Ancestry
 from .batchnorm import Gate, Statistics, batch_norm, in_functional_order, under_saved_tensor_hooks
-from .calls import CONSTANT, canonical_name, carries_no_derivative, is_counter, one_way, tensors
-from .decompose import elementary
+from .by_autograd import by_itself, handle, hardsigmoid
+from .calls import (
+    ASKING,
+    CONSTANT,
+    canonical_name,
+    carries_no_derivative,
+    is_counter,
+    one_way,
+    opened,
+    tensors,
+)
 from .layers import WeightedLayer, is_layer, layer_called, weighted_layer
 from .reads import Reads, factors
-from .rules import RULES, NoRule, Rule
-from .rules.table import LIST
+from .rules import MISSING, RULES, Call, NoRule, NotRecorded, Rule
+from .rules.table import LIST, REST
 from .slots import Slots
-from .tape import Slot, Step, Tape
+from .tape import Kept, Parts, Slot, Step, Tape, version
 from .undo import Undo
 
 HIDDEN = "something depends on the input by a way that was not recorded"
 NO_WAY = "the output is not made of recorded calls (does torch.jit hide them, or sign() cut the way?)"
+Checker = Callable[..., Any]
 
 
 class Recorder(TorchFunctionMode):
     """Follows every tensor that depends on the one given to `begin`, until the one given to `end`.
 
-    A call without a rule matters only if the output depends on it (and not, say, a loss that the model
-    computes on the way): `tape` then raises `NoRule`. What spoils the whole record raises it at once where
-    there is no gate, and `undo` takes back what the run has changed. With a gate, the run goes on,
-    `reason` keeps why, and autograd's graph serves instead (see `engines/autograd.py`).
+    A call without a rule is a step by autograd. What spoils the whole record raises `NotRecorded`, and
+    `undo` takes back what the run has changed. With a gate nothing is recorded: the whole model is to be
+    one step by autograd, and batch norm is told when its statistics must pass no gradient (see
+    `engines/batchnorm.py`).
     """
 
     def __init__(
         self,
         *,
         flowing: bool,
-        gate: Gate | None,
-        reason: str | None = None,
+        gate: Gate | None = None,
         given: Sequence[Statistics | None] = (),
         slots: Slots | None = None,
+        check: Checker | None = None,
     ):
         super().__init__()
-        self.reason = reason
         self.statistics: list[Statistics | None] = []  # of each batch norm; None in evaluation mode
         self._second_run = bool(given)  # of the same batch, or a part of it
         self._given = iter(given)  # the statistics of the first run
         self.layers: list[WeightedLayer] = []
-        self._steps: list[Step] = []
-        self.flowing, self._gate = flowing, gate
+        self.flowing, self._gate, self._check = flowing, gate, check
         self.slots = slots or Slots()
-        self._without_rule: dict[Slot | None, str] = {}
+        self.without_rule: dict[str, str] = {}  # calls by autograd, and why
+        self.reads = Reads()  # by F and Fᵀ, later
+        self.undo = Undo(keeps=gate is None)
+        self.without_grad: str | None = None  # the first call that was made under no_grad
+        self.hooked = False  # the model has registered a hook on a tensor
+        self._steps: list[Step] = []
+        self._weights: dict[int, tuple[int, Tensor]] = {}  # position of what is read, by identity
+        self._kept: dict[int, int] = {}
+        self.kept = Kept()
+        self._read_in_run: list[tuple[Tensor, int]] = []  # activations, with their versions
         self._source: Slot | None = None
         self._target: Slot | None = None
         self._ancestry: Ancestry | None = None
-        self.reads = Reads()  # by F and Fᵀ, later
-        self.without_grad = False  # a call that has a rule was made under no_grad
-        self.undo = Undo(keeps=gate is None)
 
     def begin(self, x: Tensor) -> None:
-        self._ancestry, self._source = Ancestry(x), self.slots.new(x)
+        if self._gate is None:
+            self._source = self.slots.new(x)
+        self._ancestry = None if self._check is None else Ancestry(x)
 
     def end(self, y: Tensor) -> None:
         """What is called after y cannot change its derivative, and is not followed."""
-        try:
-            self._target = self.slots.of(y)
-        except NoRule as no:
-            self._give_up(str(no))
+        self._target = self.slots.of(y)
         self.slots.close()
         self._ancestry = None
 
     def tape(self) -> Tape:
-        if self.reason is not None:
-            raise NoRule(self.reason)
         if self._source is None or self._target is None:
-            raise NoRule(NO_WAY)
-        if self.reads.spoilt:
-            raise NoRule("a tensor was changed in place after it was used")
-        tape = Tape(self._steps, self._source, self._target)
-        if self._without_rule:
-            for slot in (self._target, *(s for step in tape.steps for s in step.sources)):
-                if slot in self._without_rule:
-                    raise NoRule(f"{self._without_rule[slot]} has no piecewise linear rule")
-        return tape
+            raise NotRecorded(self._hidden(NO_WAY))
+        if self.reads.spoilt or any(version(t) != before for t, before in self._read_in_run):
+            raise NotRecorded("a tensor was changed in place after it was used")
+        self._read_in_run = []
+        weights = [t for _, t in self._weights.values()]
+        return Tape(self._steps, self._source, self._target, weights, self.kept)
 
     @property
     def eps(self) -> float:
         """Of the coarsest precision that occurred."""
-        return max(torch.finfo(dtype).eps for dtype in set(self.slots.dtypes))
+        return max((torch.finfo(dtype).eps for dtype in set(self.slots.dtypes)), default=torch.finfo().eps)
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        try:
-            if self.slots.any_in(args) or (kwargs and self.slots.any_in(kwargs)):
-                return self._call(func, args, kwargs)
-            return self._call_on_others(func, args, kwargs)
-        except NoRule as no:
-            self._give_up(str(no))
-            if torch.is_grad_enabled() and (layer := layer_called(func, args, kwargs)):
-                self.layers.append(layer)
-            return self._follow(func(*args, **kwargs))
+        if self._gate is not None:
+            return self._call_unrecorded(func, args, kwargs)
+        if self.slots.any_in(args) or (kwargs and self.slots.any_in(kwargs)):
+            return self._call(func, args, kwargs)
+        return self._call_on_others(func, args, kwargs)
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call on something that depends on x. It is made as it was, by `run`; rules have one order."""
@@ -115,111 +121,162 @@ class Recorder(TorchFunctionMode):
         name, in_place = canonical_name(func, args)
         if name == "batch_norm":
             return self._batch_norm(func, args, kwargs)
-        rule = RULES.get(name)
-        if rule is None or (self.reason is not None and not rule.weighted):
-            return self._unruled(name, run, args, kwargs)
+        if not torch.is_grad_enabled():
+            self.without_grad = self.without_grad or name
+        if not torch.is_grad_enabled() or name in CONSTANT:
+            return self._constant(run, args)
+        if name in ASKING:
+            self.hooked |= name == "register_hook"
+            y = run()
+            if carries_no_derivative(y) or name == "register_hook":
+                return y
         self._check_call(name, args, kwargs)
+        rule = RULES.get(name)
         in_place = in_place or bool(kwargs.get("inplace"))
-        written = args[0] if in_place else None  # it is a new activation after the call
-        read = [t for t in factors(rule, args, kwargs) if t is not written and self.slots.of(t) is None]
         try:
-            y = _APPLY[rule.kind](self, rule, name, run, args, kwargs, in_place)
-        except TypeError as error:  # called with arguments that the rule does not know
-            raise NoRule(f"{name}: {error}") from error
-        for t in read:  # as it is after the call, which may have written into it
-            self.reads.add(t)
+            if rule is None:
+                raise NoRule("it has no rule")
+            return self._by_rule(rule, name, run, args, kwargs, in_place)
+        except (NoRule, TypeError) as no:  # a TypeError: called with arguments that the rule does not know
+            inner = opened(func)
+            if inner is not None and rule is None:
+                with self:  # its own calls are recorded instead
+                    return inner(*run.args, **run.keywords)
+            return self._by_autograd(name, run, in_place, str(no))
+
+    def _constant(self, run: partial[Any], args: tuple[Any, ...]) -> Any:
+        """Its result carries no derivative."""
+        y = run()
+        for t in tensors(y):
+            if self._ancestry is not None and t is not args[0]:
+                self._ancestry.cut(t)
         return y
 
     def _check_call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """What keeps a rule from being applied, whatever it is."""
-        if not torch.is_grad_enabled():
-            self.without_grad = True
-            raise NoRule(
-                f"{name} is called under no_grad or inference_mode, or inside a custom autograd function"
-            )
-        if kwargs.get("out") is not None:
-            raise NoRule(f"{name} writes into out=")
+        """What keeps the whole model from being recorded."""
         if under_saved_tensor_hooks():
-            raise NoRule(f"{name} is called under saved-tensor hooks (checkpointing, offloading)")
+            raise NotRecorded(f"{name} is called under saved-tensor hooks (checkpointing, offloading)")
         others = (t for t in tensors((args, kwargs)) if self.slots.of(t) is None)
-        if self._gate is not None and self.reason is None and self._descends(*others):
-            raise NoRule(HIDDEN)
+        if self._descends(*others):
+            raise NotRecorded(self._hidden(HIDDEN))
 
-    # One method a kind of rule. -------------------------------------------------------------------
-
-    def _linear(self, rule: Rule, name: str, run: Any, args: Any, kwargs: Any, in_place: bool) -> Any:
+    def _by_rule(self, rule: Rule, name: str, run: Any, args: Any, kwargs: Any, in_place: bool) -> Any:
+        if kwargs.get("out") is not None:
+            raise NoRule("it writes into out=")
+        if not self.slots.one_dtype and any(t.is_complex() for t in tensors((args, kwargs))):
+            raise NoRule("complex numbers")
+        if kwargs and rule.data != 1:
+            args, kwargs = _placed(rule, args, kwargs)
         sources = self._sources(rule, name, args, kwargs)
         if rule.like and sources == (None,):  # only the shape comes from the input
             return run()
-        learns = self._learns(args, kwargs)
-        forward, backward, *result = rule.apply(*args, **kwargs)
-        y = result[0] if result else run()
-        if rule.weighted:
-            self.layers.append(weighted_layer(name, forward, backward, *args, **kwargs))
-        target = args[0] if in_place else y
-        self._step(name, sources, target, forward, backward, rule.data == 1, learns)
-        return y
-
-    def _piecewise(self, rule: Rule, name: str, run: Any, args: Any, kwargs: Any, in_place: bool) -> Any:
-        sources, learns = self._sources(rule, name, args, kwargs), self._learns(args, kwargs)
-        if rule.inplace or not in_place:
-            kwargs = {**kwargs, "inplace": True} if in_place else kwargs
-            y, forward, backward, *borrowed = rule.apply(*args, **kwargs)
-            for kept in borrowed:
-                self.reads.add_borrowed(kept)
-        else:  # what must be recorded is read off a copy before it is overwritten
-            _, forward, backward = rule.apply(args[0].clone(), *args[1:], **kwargs)
+        written = args[0] if in_place else None  # it is a new activation after the call
+        read = [t for t in factors(rule, args, kwargs) if t is not written and self.slots.of(t) is None]
+        check = None if self._check is None else self._check(self.slots, name, run, in_place)
+        apply = partial(rule.apply, tuple(s is not None for s in sources)) if rule.product else rule.apply
+        if rule.parts:
             y = run()
-        first = y if isinstance(y, Tensor) else y[0]
-        self._step(name, sources, first, forward, backward, rule.data == 1, learns)
+            call = apply(y, *args, **kwargs)
+        elif not in_place:
+            call = apply(*args, **kwargs)
+            y = run() if call.y is MISSING else call.y
+        elif rule.inplace:
+            call = apply(*args, **{**kwargs, "inplace": True})
+            y = call.y
+        else:
+            call, y = self._written_over(rule, apply, run, args, kwargs)
+        for t in read:  # as it is after the call, which may have written into it
+            self.reads.add(t)
+        if call.borrows is not None:
+            self.reads.add_borrowed(call.borrows)
+        if rule.weighted and sources[1] is None:
+            self.layers.append(weighted_layer(name, call, *args, **kwargs))
+        count = len(self._steps)
+        self._step(name, sources, args[0] if name == "__setitem__" else y, call)
+        if check is not None and len(self._steps) > count and (wrong := check(self._steps[count], call, y)):
+            if in_place:
+                raise NotRecorded(f"{name}: {wrong}")
+            del self._steps[count:]
+            raise NoRule(wrong)
         return y
 
-    def _multilinear(self, rule: Rule, name: str, run: Any, args: Any, kwargs: Any, in_place: bool) -> Any:
-        followed = [i for i, a in enumerate(args) if self.slots.any_in((a,))]
-        if len(followed) != 1 or self.slots.any_in(kwargs):
-            raise NoRule(f"{name} multiplies things that both depend on the input")
-        position = followed[0]
-        if in_place and position > 0:  # a constant, which F needs as it is before it is overwritten
-            args = (args[0].clone(), *args[1:])
-        forward, backward = rule.apply(position, *args, **kwargs)
-        source, y = self.slots.of(args[position]), run()
-        self._step(name, (source,), y, forward, backward)
+    def _written_over(self, rule: Rule, apply: Any, run: Any, args: Any, kwargs: Any) -> tuple[Call, Any]:
+        """A call in place. What the rule reads must be as it was before."""
+        kwargs = {name: value for name, value in kwargs.items() if name != "inplace"}
+        if not rule.runs:
+            call = apply(*args, **kwargs)
+            if all(t is not args[0] for t in call.reads):
+                return call, run()
+        before = args[0].clone()
+        self.slots.new(before)
+        call = apply(before, *args[1:], **kwargs)
+        return call, run()
+
+    def _by_autograd(self, name: str, run: partial[Any], in_place: bool, why: str) -> Any:
+        if tracing() or inside_torch_func():
+            raise NotRecorded(f"{name}: {why}")
+        written = _first_argument(run) if in_place else None
+        if written is not None and written.is_inference():
+            raise NotRecorded("a tensor made in inference mode is written into")
+        own = by_itself(
+            run.func, run.args, run.keywords, lambda t: self.slots.of(t) is not None, copies=in_place
+        )
+        if own is None:
+            y = run()
+            if not carries_no_derivative(y):
+                self._constant_result(y)
+            return y
+        sources = tuple(self.slots.of(t) for t in own.used if self.slots.of(t) is not None)
+        edges = tuple(edge(t) for t in own.used)
+        y, ys = own.bridged()
+        if written is not None:
+            if len(ys) != 1:
+                raise NotRecorded(f"{name} writes into several tensors")
+            written.copy_(ys[0])
+            y, ys = written, [written]
+        for t in own.used:
+            if self.slots.of(t) is None:
+                self.reads.add(t)
+        self.without_rule.setdefault(name, why)
+        learns = any(e is not None for e in edges)
+        target = self.slots.new(ys[0]) if len(ys) == 1 else self.slots.bundle()
+        graph = own.graph
+        self._steps.append(
+            Step(
+                f"{name} by autograd", sources, target, graph.push, graph.pull, learns, (), edges, None, graph
+            )
+        )
+        if len(ys) > 1:
+            self._take_apart(name, target, ys)
         return y
 
-    def _splitting(self, rule: Rule, name: str, run: Any, args: Any, kwargs: Any, in_place: bool) -> Any:
-        sources = self._sources(rule, name, args, kwargs)
-        parts = run()
-        for part, (forward, backward) in zip(parts, rule.apply(parts, *args, **kwargs), strict=True):
-            self._step(name, sources, part, forward, backward, learns=False)
-        return parts
+    def _take_apart(self, name: str, bundle: Slot, ys: Sequence[Tensor]) -> None:
+        """One step for each result of a call that has several."""
+        count = len(ys)
+        for i, y in enumerate(ys):
+            push, pull = _taking(i, count)
+            if y.is_floating_point() or y.is_complex():
+                self._steps.append(Step(name, (bundle,), self.slots.new(y), push, pull, False))
+
+    def _constant_result(self, y: Any) -> None:
+        for t in tensors(y):
+            if self._ancestry is not None:
+                self._ancestry.cut(t)
 
     def _batch_norm(self, func: Any, args: Any, kwargs: Any) -> Any:
         if func is torch.batch_norm:
             args, kwargs = in_functional_order(*args, **kwargs), {}
-        slot = self.slots.of(args[0])
+        slot = self.slots.of(args[0]) if self._gate is None else None
         self.undo.keep(*args[1:3])
         given = next(self._given, None)
-        y, scale, statistics = batch_norm(*args, **kwargs, flowing=self.flowing, gate=self._gate, given=given)
+        call, statistics = batch_norm(*args, **kwargs, flowing=self.flowing, gate=self._gate, given=given)
         self.statistics.append(statistics)
         if slot is not None:
-            self._step("batch_norm", (slot,), y, scale, scale)
+            self._step("batch_norm", (slot,), call.y, call)
             weight = args[3] if len(args) > 3 else kwargs.get("weight")
             if weight is not None:
                 self.reads.add(weight)
-        return y
-
-    def _unruled(self, name: str, run: partial[Any], args: Any, kwargs: Any) -> Any:
-        rewritten = elementary(name, run.func)
-        if under_saved_tensor_hooks():  # what is recomputed must be the same
-            rewritten = None
-        y = run() if rewritten is None else rewritten(*args, **kwargs)
-        if name in CONSTANT:
-            if self._ancestry is not None and y is not args[0]:
-                self._ancestry.cut(y)
-            return y
-        if carries_no_derivative(y):
-            return y
-        return self._follow(y, without_rule=name)
+        return call.y
 
     def _call_on_others(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A call on parameters and constants, or on what depends on x by a way that was not seen."""
@@ -227,12 +284,36 @@ class Recorder(TorchFunctionMode):
             return args[0]  # batch norm counts the batches, and this one was counted
         if func is F.batch_norm or func is torch.batch_norm:
             return self._batch_norm(func, *one_way(args, kwargs))
-        if self._gate is None:
-            if args and canonical_name(func, args)[1]:
-                self.undo.keep(args[0])
-        elif (self.reason is None or is_layer(func, args)) and self._descends(args, kwargs):
-            raise NoRule(HIDDEN)
+        if args and canonical_name(func, args)[1]:
+            self.undo.keep(args[0])
+        if self._descends(args, kwargs):
+            raise NotRecorded(self._hidden(HIDDEN))
         return func(*args, **kwargs)
+
+    def _call_unrecorded(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Where the whole model is one step by autograd."""
+        if self._second_run and args and is_counter(args[0]) and canonical_name(func, args)[1]:
+            return args[0]
+        if func is F.batch_norm or func is torch.batch_norm:
+            return self._batch_norm(func, *one_way(args, kwargs))
+        if getattr(func, "__name__", "") == "register_hook":
+            self.hooked = True
+        if not torch.is_grad_enabled():
+            self.without_grad = self.without_grad or canonical_name(func, args)[0]
+        if func is F.hardsigmoid and not under_saved_tensor_hooks():
+            return hardsigmoid(*args, **kwargs)
+        if torch.is_grad_enabled() and is_layer(func, args) and (layer := layer_called(func, args, kwargs)):
+            self.layers.append(layer)
+        return func(*args, **kwargs)
+
+    def _hidden(self, what: str) -> str:
+        if self.without_grad is None:
+            return what
+        return (
+            f"{self.without_grad} is called under no_grad or inference_mode, or inside a custom "
+            f"autograd function, "
+            f"and {what}"
+        )
 
     def _descends(self, *values: Any) -> bool:
         ancestry = self._ancestry
@@ -240,61 +321,94 @@ class Recorder(TorchFunctionMode):
 
     # Book-keeping. --------------------------------------------------------------------------------
 
-    def _give_up(self, reason: str) -> None:
-        if self._gate is None:
-            raise NoRule(reason)
-        self.reason = self.reason or reason
-
     def _sources(self, rule: Rule, name: str, args: Any, kwargs: Any) -> tuple[Slot | None, ...]:
         if len(args) == rule.data == 1 and not kwargs:  # most activations
             return (self.slots.of(args[0]),)
-        data = args[0] if rule.data == LIST else args[: rule.data]
-        rest = args[1:] if rule.data == LIST else args[rule.data :]
+        if rule.data == LIST:
+            data, rest = args[0], args[1:]
+        elif rule.data == REST:
+            data, rest = args[1:], args[:1]
+        else:
+            data, rest = args[: rule.data], args[rule.data :]
         if not rule.like and (self.slots.any_in(rest) or (kwargs and self.slots.any_in(kwargs))):
-            raise NoRule(f"a parameter of {name} depends on the input")
+            raise NoRule("a parameter of it depends on the input")
         missing = (None,) * max(0, rule.data - len(data))
         return *[self.slots.of(a) for a in data], *missing
 
-    def _learns(self, args: Any, kwargs: Any) -> bool:
-        """Whether a parameter has a part in F: after the data, something takes a gradient and is not data.
-
-        To be asked before a call in place. (A plain loop, since every call comes by here.)
-        """
-        for a in (*args[1:], *kwargs.values()) if kwargs else args[1:]:
-            if isinstance(a, Tensor) and a.requires_grad and self.slots.of(a) is None:
-                return True
-        return False
-
-    def _step(
-        self,
-        name: str,
-        sources: Any,
-        y: Any,
-        forward: Any,
-        backward: Any,
-        single: bool = True,
-        learns: bool = True,
-    ) -> None:
-        if not isinstance(y, Tensor) or not y.is_floating_point() or self.slots.unchanged(sources, y):
+    def _step(self, name: str, sources: Any, y: Any, call: Call) -> None:
+        parts = isinstance(y, tuple | list) and isinstance(y[0], Tensor) and RULES[name].parts
+        if isinstance(y, tuple | list) and not parts:
+            y = y[0]  # the others are indices
+        first = y[0] if parts else y
+        if not isinstance(first, Tensor) or not first.is_floating_point():
             return
-        as_tuple = (lambda u: (backward(u),)) if single else backward
-        slot = self.slots.new(y)
-        if not self.slots.one_dtype or torch.is_autocast_enabled(y.device.type):
-            dtypes = [y.dtype if s is None else self.slots.dtypes[s] for s in sources]
-            forward, as_tuple = as_recorded(forward, as_tuple, dtypes, y)
-        self._steps.append(Step(name, sources, slot, forward, as_tuple, learns))
+        if not parts and self.slots.unchanged(sources, y):
+            return
+        slot = self.slots.bundle() if parts else self.slots.new(y)
+        edges = tuple(edge(t) for t in call.reads)
+        reads = tuple(self._position(t) for t in call.reads)
+        single = name == "batch_norm" or RULES[name].data == 1
+        pull = _listing(call.pull) if single else call.pull
+        push, terms = call.push, call.terms
+        if not parts and (not self.slots.one_dtype or torch.is_autocast_enabled(first.device.type)):
+            dtypes = [first.dtype if s is None else self.slots.dtypes[s] for s in sources]
+            push, pull, terms = as_recorded(push, pull, terms, dtypes, first)
+        learns = any(e is not None for e in edges)
+        self._steps.append(Step(name, sources, slot, push, pull, learns, reads, edges, terms))
+        if parts:
+            self._take_apart(name, slot, y)
 
-    def _follow(self, result: Any, without_rule: str = "a call") -> Any:
-        """Keep track of what depends on x after a call without a rule."""
-        for y in tensors(result):
-            if y.is_floating_point() or y.is_complex():
-                self._without_rule[self.slots.new(y)] = without_rule
-        return result
+    def _position(self, t: Tensor) -> int:
+        """Where the values of what the steps read will have t (see `Tape.values`)."""
+        if self.slots.of(t) is None:
+            return self._weights.setdefault(id(t), (len(self._weights), t))[0]
+        if id(t) not in self._kept:
+            self._kept[id(t)] = len(self.kept.tensors)
+            self.kept.tensors.append(t)
+            self._read_in_run.append((t, version(t)))
+        return -1 - self._kept[id(t)]
 
 
-_APPLY = {
-    "linear": Recorder._linear,
-    "piecewise": Recorder._piecewise,
-    "multilinear": Recorder._multilinear,
-    "splitting": Recorder._splitting,
-}
+def edge(t: Tensor) -> Tensor | None:
+    """Where a gradient of t goes, as it is now: a later call in place leads t elsewhere. It holds no
+    numbers."""
+    if not t.requires_grad:
+        return None
+    if t.is_leaf or tracing() or inside_torch_func():
+        return t
+    return handle(t)
+
+
+def _listing(pull: Any) -> Any:
+    return lambda *values: (pull(*values),)
+
+
+def _taking(i: int, count: int) -> Any:
+    def push(parts: Any) -> Any:
+        return parts[i]
+
+    def pull(c: Tensor) -> Any:
+        return (Parts(c if k == i else None for k in range(count)),)
+
+    return push, pull
+
+
+def _first_argument(run: partial[Any]) -> Any:
+    return run.args[0] if run.args else next(iter(run.keywords.values()))
+
+
+def _placed(
+    rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Data that were given by name, by position."""
+    names, kwargs = _names(rule.apply)[1:] if rule.product else _names(rule.apply), dict(kwargs)
+    for name in names[len(args) : max(rule.data, 0)]:
+        if name not in kwargs:
+            break
+        args = (*args, kwargs.pop(name))
+    return args, kwargs
+
+
+@cache
+def _names(apply: Any) -> list[str]:
+    return list(inspect.signature(apply).parameters)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .rules import NoRule
+from .rules import NotRecorded
 from .tape import Slot
 
 _CONTAINERS = frozenset((list, tuple, dict))
@@ -34,6 +34,11 @@ class Slots:
         self._found[id(y)] = (weakref.ref(y), _version(y), slot)
         return slot
 
+    def bundle(self) -> Slot:
+        """A number for several results together."""
+        self.dtypes.append(self.dtypes[0])
+        return len(self.dtypes) - 1
+
     def _count(self, y: Tensor) -> Slot:
         slot, dtype = len(self.dtypes), y.dtype
         self.dtypes.append(dtype)
@@ -47,7 +52,7 @@ class Slots:
             return None
         if entry[1] != _version(t):
             self._found[id(t)] = (entry[0], _version(t), entry[2])  # complain once
-            raise NoRule("a tensor was changed in place through a view of it")
+            raise NotRecorded("a tensor was changed in place through a view of it")
         slot: Slot = entry[2]
         return slot
 

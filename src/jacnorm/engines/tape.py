@@ -1,14 +1,19 @@
-"""The recorded network: a list of linear steps, swept forwards for J v and backwards for Jᵀ u."""
+"""The recorded network: a list of linear steps, swept forwards for J v and backwards for Jᵀu."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from ..tracing import tracing
+from ..errors import UnsupportedModelError
+from ..tracing import inside_torch_func, tracing
+
+if TYPE_CHECKING:
+    from .pairing import Pairing
 
 Slot = int  # names one activation of the recorded run
 # Calls that may return their argument as it is; then there is a step in one record and none in another.
@@ -19,32 +24,107 @@ HANDS_ON = frozenset(
         *("float", "double", "half", "bfloat16", "cpu", "cuda"),
     ]
 )
+FREED = (
+    "The graph of this linearization was freed by backward(), or a tensor that its derivative "
+    "needs was written "
+    "into. Take all products before backward(), call backward(retain_graph=True), or linearize again."
+)
 Plan = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 @dataclass(slots=True)
 class Step:
-    """One layer at the recorded point: target = F(sources), and its transpose.
+    """One call at the recorded point: target = F(sources), and its transpose.
 
-    `forward` takes a tangent per source (None where the layer's argument does not depend on x);
-    `backward` returns a cotangent per source. Where `learns` is False no parameter has a part in them.
+    `push` takes the values of what it reads, then a tangent per source (None where that argument does not
+    depend on x). `pull` takes the same values and a cotangent, and returns a cotangent per source. `terms`
+    takes the values, a cotangent and the tangents, and returns the gradient of ⟨c, F(t)⟩ in each value.
+    `edges` are where these gradients go, None where nothing learns; `learns` says whether there are any.
     """
 
     name: str
     sources: tuple[Slot | None, ...]
     target: Slot
-    forward: Callable[..., Tensor]
-    backward: Callable[[Tensor], Sequence[Tensor | None]]
+    push: Callable[..., Any]
+    pull: Callable[..., Sequence[Any]]
     learns: bool
+    reads: tuple[int, ...] = ()  # positions in `Tape.values()`
+    edges: tuple[Tensor | None, ...] = ()
+    terms: Callable[..., Sequence[Tensor | None]] | None = None
+    by_autograd: Any = None  # the graph of a call without a rule
+
+
+class Parts(tuple[Any, ...]):
+    """The tangents (cotangents) of a call's several results; None where nothing has arrived."""
+
+    def __add__(self, other: Any) -> Parts:
+        return Parts(b if a is None else a if b is None else a + b for a, b in zip(self, other, strict=True))
+
+
+class Kept:
+    """Activations that sweeps read again. A node in the loss's graph holds them, so that they go with it."""
+
+    def __init__(self) -> None:
+        self.tensors: list[Tensor] = []
+        self._node: Any = None
+
+    def hang_on(self, output: Tensor) -> Tensor:
+        """The output, with the node that keeps the tensors behind it."""
+        if not self.tensors or tracing() or inside_torch_func() or not output.requires_grad:
+            return output
+        hung: Tensor = _Keep.apply(output, *self.tensors)
+        self.tensors, self._node = [], hung.grad_fn
+        return hung
+
+    def values(self) -> Sequence[Tensor]:
+        if self._node is None:
+            return self.tensors
+        try:
+            found: Sequence[Tensor] = self._node.saved_tensors
+            return found
+        except RuntimeError as error:
+            raise UnsupportedModelError(FREED) from error
+
+
+class _Keep(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, output: Tensor, *tensors: Tensor) -> Tensor:
+        ctx.save_for_backward(*tensors)
+        ctx.count = len(tensors)
+        return output.view_as(output)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return gradient, *[None] * ctx.count
 
 
 class Tape:
     """All steps from the input slot to the output slot, in the order they ran."""
 
-    def __init__(self, steps: Sequence[Step], source: Slot, target: Slot):
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        source: Slot,
+        target: Slot,
+        weights: Sequence[Tensor] = (),
+        kept: Kept | None = None,
+        *,
+        whole: bool = False,
+    ):
         self.source, self.target = source, target
         self.steps = _reaching(steps, target)
+        self.whole = whole  # the model is a single step by autograd
+        self._weights, self.kept = weights, kept or Kept()
         self._last_use: dict[Slot | None, int] = {}  # for forward mode, on first use
+
+    def values(self) -> list[Tensor]:
+        """What the steps read: weights by positions from 0 on, activations by those from −1 down."""
+        return [*self._weights, *reversed(self.kept.values())]
+
+    @property
+    def is_piecewise_linear(self) -> bool:
+        """No step reads an activation. Then sweeps can be differentiated by autograd again and again."""
+        return not any(step.by_autograd or any(i < 0 for i in step.reads) for step in self.steps)
 
     @property
     def plan(self) -> Plan:
@@ -58,41 +138,34 @@ class Tape:
                 plan.append((step.name, before))
         return tuple(plan)
 
-    def jvp(self, v: Tensor, weighted: dict[Slot, Tensor] | None = None) -> Tensor:
-        """Forward mode: W_R v of the paper.
-
-        `weighted` gets F(tangent) of each step that learns, and the graph is cut after it.
-        """
+    def jvp(self, v: Tensor, pairing: Pairing | None = None) -> Tensor:
+        """Forward mode: W_R v of the paper."""
         if not self._last_use:
             self._last_use = {s: i for i, step in enumerate(self.steps) for s in step.sources}
-        tangents: dict[Slot | None, Tensor | None] = {self.source: v, None: None}
+        values, last_use = self.values(), self._last_use
+        tangents: dict[Slot | None, Any] = {self.source: v, None: None}
         for i, step in enumerate(self.steps):
-            y = step.forward(*[tangents[s] for s in step.sources])
-            if weighted is not None and y.requires_grad:
-                assert step.learns, step.name
-                weighted[step.target] = y
-                y = y.detach()
+            read, ts = [values[k] for k in step.reads], [tangents[s] for s in step.sources]
+            y = step.push(*read, *ts) if pairing is None else pairing.push(step, read, ts)
             tangents[step.target] = y
-            for s in set(step.sources) - {None, self.target}:
-                if self._last_use[s] == i:
-                    del tangents[s]
+            for s in step.sources:
+                if s is not None and last_use[s] == i and s != self.target:
+                    tangents.pop(s, None)
         result = tangents[self.target]
         assert result is not None
         return result
 
-    def vjp(self, u: Tensor, kept: dict[Slot, Tensor] | None = None) -> Tensor | None:
-        """Backward mode: W_Rᵀ u, or None where no step leads from the input to the output.
-
-        `kept` gets what arrives at each step that learns.
-        """
-        cotangents: dict[Slot, Tensor] = {self.target: u}
+    def vjp(self, u: Tensor, pairing: Pairing | None = None) -> Tensor | None:
+        """Backward mode: W_Rᵀ u, or None where no step leads from the input to the output."""
+        values = self.values()
+        cotangents: dict[Slot, Any] = {self.target: u}
         for step in reversed(self.steps):
-            arrived = cotangents.pop(step.target, None)
-            if arrived is None:
+            c = cotangents.pop(step.target, None)
+            if c is None:
                 continue
-            if kept is not None and step.learns:
-                kept[step.target] = arrived
-            for s, cotangent in zip(step.sources, step.backward(arrived), strict=True):
+            read = [values[k] for k in step.reads]
+            cs = step.pull(*read, c) if pairing is None else pairing.pull(step, read, c)
+            for s, cotangent in zip(step.sources, cs, strict=True):
                 if s is not None and cotangent is not None:
                     cotangents[s] = cotangents[s] + cotangent if s in cotangents else cotangent
         return cotangents.get(self.source)

@@ -19,7 +19,7 @@ class TracedRecorder(Recorder):
     and a model comes here only after an eager run has verified it."""
 
     def __init__(self, **options: Any):
-        super().__init__(gate=None, slots=TracedSlots(), **options)
+        super().__init__(slots=TracedSlots(), **options)
 
     def begin(self, x: Tensor) -> None:
         self._source = self.slots.new(x)

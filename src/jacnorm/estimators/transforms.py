@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,11 +27,11 @@ class Affine:
         self.input_shape, self.output_shape = J.input_shape, J.output_shape
         self.dtype, self.device = J.dtype, J.device
 
-    def jvp(self, v: Tensor) -> Tensor:
-        return self._scale * self._J.jvp(v) + self._shift * v
+    def jvp(self, v: Tensor, pairing: Any = None) -> Tensor:
+        return self._scale * _jvp(self._J, v, pairing) + self._shift * v
 
-    def vjp(self, u: Tensor) -> Tensor:
-        return self._scale * self._J.vjp(u) + self._shift * u
+    def vjp(self, u: Tensor, pairing: Any = None) -> Tensor:
+        return _vjp(self._J, self._scale * u, pairing) + self._shift * u
 
 
 class Weighted:
@@ -42,11 +43,20 @@ class Weighted:
         self.input_shape, self.output_shape = J.input_shape, J.output_shape
         self.dtype, self.device = J.dtype, J.device
 
-    def jvp(self, v: Tensor) -> Tensor:
-        return self._J.jvp(self._push(v))
+    def jvp(self, v: Tensor, pairing: Any = None) -> Tensor:
+        return _jvp(self._J, self._push(v), pairing)
 
-    def vjp(self, u: Tensor) -> Tensor:
-        return self._pull(self._J.vjp(u))
+    def vjp(self, u: Tensor, pairing: Any = None) -> Tensor:
+        return self._pull(_vjp(self._J, u, pairing))
+
+
+def _jvp(J: Any, v: Tensor, pairing: Any) -> Tensor:
+    """(What is no linearization knows no pairing, and none is asked of it.)"""
+    return J.jvp(v) if pairing is None else J.jvp(v, pairing)
+
+
+def _vjp(J: Any, u: Tensor, pairing: Any) -> Tensor:
+    return J.vjp(u) if pairing is None else J.vjp(u, pairing)
 
 
 def _scaling(factors: Tensor, J: Operator) -> tuple[Map, Map]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..engines.outer import differentiable_once
+from ..engines.pairing import Pairing
 from ..estimators.gram import gram_of, top_eigenvector
-from ..estimators.operator import norms
+from ..estimators.operator import normalized, norms
 from ..linearization import Linearization
 from .base import Penalty
 
@@ -27,9 +27,13 @@ class AnalyticPenalty(Penalty):
         super().__init__(weight, seed, every=every, budget=budget, fraction=fraction)
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
-        dense = J.dense()
         with torch.no_grad():
-            wide = dense.shape[1] <= dense.shape[2]
-            top = top_eigenvector(gram_of(dense if wide else dense.mT)).to(dense.dtype)
-        equation = "bmn,bm->bn" if wide else "bmn,bn->bm"
-        return self.weight * differentiable_once(norms(torch.einsum(equation, dense, top)).mean())
+            dense, pairing = J.dense(), Pairing()
+            if dense.shape[1] <= dense.shape[2]:
+                u = top_eigenvector(gram_of(dense)).to(dense.dtype).view(J.output_shape)
+                w = J.jvp(normalized(J.vjp(u, pairing)), pairing)
+            else:
+                v = top_eigenvector(gram_of(dense.mT)).to(dense.dtype).view(J.input_shape)
+                w = J.jvp(v, pairing)
+                J.vjp(normalized(w), pairing)
+        return pairing.handed_over(self.weight * norms(w).mean(), self.weight / len(w))

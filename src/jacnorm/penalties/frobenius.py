@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from ..checks import check_count
+from ..engines.pairing import Pairing
 from ..estimators.operator import normalized
 from ..linearization import Linearization
 from .base import Penalty
@@ -29,12 +31,22 @@ class FrobeniusPenalty(Penalty):
         self.projections = projections
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
-        n_out = J.output_shape[1:].numel()
-        total = J.output.new_zeros(())
+        total = J.output.new_zeros((), dtype=J.dtype)
+        factor = self.weight * J.output_shape[1:].numel() / (self.projections * J.output_shape[0])
         for _ in range(self.projections):
-            u = normalized(self.random(J.output_shape, J))
-            total = total + J.vjp(u).square().sum() / len(u)
-        return self.weight * n_out / self.projections * total
+            total = total + self._squared(J, normalized(self.random(J.output_shape, J)), factor)
+        return total
+
+    def _squared(self, J: Linearization, u: Tensor, factor: float) -> Tensor:
+        """factor · Σ ‖Jᵀu‖², whose gradient is that of 2 factor · Σ uᵀJ c with c = Jᵀu held fixed."""
+        if not torch.is_grad_enabled():
+            return factor * J.vjp(u).square().sum()
+        pairing = Pairing()
+        with torch.no_grad():
+            c = J.vjp(u, pairing)
+            J.jvp(c, pairing)
+        again = (lambda: factor * J.vjp(u).square().sum()) if J.is_piecewise_linear else None
+        return pairing.handed_over(factor * c.square().sum(), 2 * factor, again)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, projections={self.projections}"

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from ..checks import as_tensor, check_count, check_positive
-from ..engines.outer import differentiable_once, with_outer_products
-from ..engines.tape import Slot, Tape
+from ..engines.pairing import Pairing
 from ..errors import InputError
-from ..estimators.operator import divided, flat, normalized, norms
+from ..estimators.operator import column, divided, flat, normalized, norms
 from ..estimators.operator import start as fixed_direction
 from ..linearization import Linearization
 from ..tracing import refuse, tracing, while_tracing
@@ -72,32 +71,38 @@ class SpectralPenalty(Penalty):
             check_count("samples", samples)
         self.samples = samples
         self.register_buffer("u", torch.empty(0, 0, device="cpu"))
-        self._awaited = set[int]()  # rows whose J v no backward() has brought yet (see `_backward_form`)
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
         """The penalty; with `index`, J v is stored for the next time."""
         rows = None if index is None else self._rows(J, index)
+        pairing = Pairing() if torch.is_grad_enabled() else None
         with torch.no_grad():
-            u, all_seen = (self._first(J), False) if rows is None else self._stored(J, rows)
+            u, is_guess = (self._first(J), self.start == "output") if rows is None else self._stored(J, rows)
             for _ in range(self.iterations - 1):
                 u = normalized(J.jvp(normalized(J.vjp(u))))
-        # A stored u is about what J v is now, and may stand for it in the gradient; a first guess may not.
-        if rows is not None and all_seen and J.tape is not None and self._is_mean():
-            return self.weight * self._outer_form(J, J.tape, u, rows)
-        if J.engine == "autograd" or (rows is None and self.start == "random"):
-            sigma = self._backward_form(J, u, rows)
-        else:
-            sigma = self._forward_form(J, u, rows)
-        return self.weight * differentiable_once(self._shaped(sigma).mean())
-
-    def _is_mean(self) -> bool:
-        """Outer products have no factor for each sample, as the gradient of another h needs it."""
-        return self.h == "identity" and torch.is_grad_enabled()
+            if is_guess or self.h != "identity":
+                w = J.jvp(normalized(J.vjp(u)), pairing)
+                sigma = norms(w)
+                if pairing is not None:
+                    J.vjp(divided(w, sigma) * column(self._slope(sigma), w), pairing)
+            else:  # u is about what J v is now, and may stand for it in the gradient; a first guess may not
+                w = J.jvp(normalized(J.vjp(u, pairing)), pairing)
+                sigma = norms(w)
+            if rows is not None:
+                self._store(rows, w, sigma)
+            value = self.weight * self._shaped(sigma).mean()
+        return value if pairing is None else pairing.handed_over(value, self.weight / len(w))
 
     def _shaped(self, sigma: Tensor) -> Tensor:
         if self.h == "hinge":
             return torch.relu(sigma - self.threshold)
         return sigma.square() if self.h == "square" else sigma
+
+    def _slope(self, sigma: Tensor) -> Tensor:
+        """h′(σ)."""
+        if self.h == "hinge":
+            return (sigma > self.threshold).to(sigma.dtype)
+        return 2 * sigma if self.h == "square" else torch.ones_like(sigma)
 
     def _first(self, J: Linearization) -> Tensor:
         if self.start == "random":
@@ -110,80 +115,24 @@ class SpectralPenalty(Penalty):
         return normalized(normalized(scores) + STIR * fixed_direction(J.output_shape, J))
 
     def _stored(self, J: Linearization, rows: Tensor) -> tuple[Tensor, bool]:
-        """And whether all have come by before. (A compiled step cannot ask: it takes that for granted.)"""
+        """And whether it is a guess for some. (A compiled step cannot ask: it takes it that none is.)"""
         u = self.u[rows]
         seen = u.any(1, keepdim=True)
-        all_seen = tracing() or bool(seen.all())
-        if tracing() or not all_seen:
+        is_guess = not tracing() and not bool(seen.all())
+        if tracing() or is_guess:
             u = torch.where(seen, u, flat(self._first(J)))
-        return u.view(J.output_shape), all_seen
-
-    def _forward_form(self, J: Linearization, u: Tensor, rows: Tensor | None) -> Tensor:
-        """σ = ‖J v‖ with v = Jᵀu/‖Jᵀu‖."""
-        with torch.no_grad():
-            v = normalized(J.vjp(u))
-        w = J.jvp(v)
-        sigma = norms(w)
-        if rows is not None:
-            self._store(rows, w, sigma, also_zero=True)
-        return sigma
-
-    def _outer_form(self, J: Linearization, tape: Tape, u: Tensor, rows: Tensor) -> Tensor:
-        """The mean of the same σ, with the gradient of mean uᵀJ v."""
-        J.check_unchanged()
-        cotangents: dict[Slot, Tensor] = {}
-        weighted: dict[Slot, Tensor] = {}
-        with torch.no_grad():
-            pulled = tape.vjp(u.to(J.output_dtype), cotangents)
-            v = u.new_zeros(J.input_shape) if pulled is None else normalized(pulled.to(J.dtype))
-        w = tape.jvp(v.to(J.input_dtype), weighted).to(J.dtype)
-        sigma = norms(w)
-        self._store(rows, w, sigma, also_zero=True)
-        return with_outer_products(sigma.mean(), cotangents, weighted, 1 / len(u))
-
-    def _backward_form(self, J: Linearization, u: Tensor, rows: Tensor | None) -> Tensor:
-        """σ = ‖Jᵀu‖. Back-propagating it brings J v to u, for free: where J v is dear, that is the next u.
-
-        It brings nothing where h is flat, nor where gradients are taken of the parameters alone
-        (`torch.autograd.grad`), as was done the last time if it has not come. Then J v is computed.
-        """
-        if rows is None:
-            return torch.linalg.vector_norm(flat(J.vjp(u)), dim=1)
-        will_come = self.h != "hinge" and self._awaited.isdisjoint(rows.tolist())
-        if torch.is_grad_enabled():
-            self._await(u, rows)
-        pulled = J.vjp(u)
-        sigma = torch.linalg.vector_norm(flat(pulled), dim=1)
-        with torch.no_grad():
-            if will_come:  # as `_store` does with J v = 0, which does not come by here
-                self.u[rows] = torch.where((sigma == 0)[:, None], 0, self.u[rows])
-            else:
-                w = J.jvp(normalized(pulled))
-                self._store(rows, w, norms(w), also_zero=True)
-        return sigma
-
-    def _await(self, u: Tensor, rows: Tensor) -> None:
-        names = rows.tolist()
-
-        def arrive(gradient: Tensor) -> None:
-            self._awaited.difference_update(names)
-            self._store(rows, gradient, norms(gradient))
-
-        self._store(rows, u, norms(u))  # as far as it has come, should nobody call backward()
-        self._awaited.update(names)
-        u.requires_grad_().register_hook(arrive)
+        return u.view(J.output_shape), is_guess
 
     @torch.no_grad()
-    def _store(self, rows: Tensor, direction: Tensor, size: Tensor, *, also_zero: bool = False) -> None:
-        """Keep the direction, unless it has overflowed under too large a loss scale.
+    def _store(self, rows: Tensor, direction: Tensor, size: Tensor) -> None:
+        """Keep the direction, unless it has overflowed.
 
-        J v = 0 is kept `also`: from a u with Jᵀu = 0 no later step leads anywhere, so that the sample has to
-        begin anew. A gradient of zero says nothing: h may have none there.
+        J v = 0 is kept as well: from a u with Jᵀu = 0 no later step leads anywhere, so that the sample has to
+        begin anew.
         """
         new = flat(divided(direction, size))
         if new.shape[1:] == self.u.shape[1:]:  # else another network has come in between
-            known = torch.isfinite(size) if also_zero else (size > 0) & torch.isfinite(size)
-            self.u[rows] = torch.where(known[:, None], new, self.u[rows])
+            self.u[rows] = torch.where(torch.isfinite(size)[:, None], new, self.u[rows])
 
     def _rows(self, J: Linearization, index: Tensor) -> Tensor:
         """The index, and room for its vectors."""

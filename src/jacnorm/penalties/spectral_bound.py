@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ..checks import check_count
 from ..engines.layers import WeightedLayer
-from ..engines.outer import differentiable_once
-from ..engines.tape import Slot, Step, Tape
+from ..engines.pairing import differentiable_once
+from ..engines.tape import Parts, Slot, Step, Tape
 from ..errors import InputError, UnsupportedModelError
 from ..estimators import spectral_norm
 from ..estimators.operator import Operator, column, normalized, start
@@ -130,21 +130,23 @@ def product_bound(J: Linearization, *, tol: float = 1e-3) -> Tensor:
     where branches meet the bounds add up, so that it holds for any piecewise linear network. (A step on
     tensors whose first axis is not the batch counts with its norm on the whole batch.)
     """
-    if J.tape is None:
+    if J.tape is None or J.tape.whole:
         why = J.reason or "this is a transform of J, not the Jacobian of the network itself"
         raise UnsupportedModelError(f"The product bound needs the layerwise engine: {why}.")
     first = torch.zeros(J.input_shape, dtype=J.input_dtype, device=J.device)
     values = {J.tape.source: first}
     bounds = {J.tape.source: torch.ones(len(first), dtype=J.dtype, device=J.device)}
     by_sample = _by_sample(J.tape, first)
+    read = J.tape.values()
     for step in J.tape.steps:
         arguments = [None if s is None else values[s] for s in step.sources]
-        values[step.target] = step.forward(*arguments)
+        mine = [read[k] for k in step.reads]
+        values[step.target] = step.push(*mine, *arguments)
         alone = by_sample.issuperset({*step.sources, step.target} - {None})
         total = torch.zeros_like(bounds[J.tape.source])
         for k, s in enumerate(step.sources):
             if s is not None:
-                part = _Part(step, k, arguments, values[step.target])
+                part = _Part(step, mine, k, arguments, values[step.target])
                 operator: Operator
                 operator, before = (part, bounds[s]) if alone else (_Whole(part), bounds[s].max())
                 total = total + spectral_norm(operator, tol=tol).sigma * before
@@ -154,16 +156,24 @@ def product_bound(J: Linearization, *, tol: float = 1e-3) -> Tensor:
 
 def _by_sample(tape: Tape, first: Tensor) -> set[Slot | None]:
     """The slots whose first axis is the batch: where samples do not change, their rows are zero."""
-    v = start(first.shape, first)
+    v, read = start(first.shape, first), tape.values()
     found = None
     for chosen in halves(len(first), first.device):
         changes: dict[Slot | None, Any] = {None: None, tape.source: v * column(chosen, v)}
         for step in tape.steps:
-            changes[step.target] = step.forward(*(changes[s] for s in step.sources))
+            changes[step.target] = step.push(
+                *(read[k] for k in step.reads), *(changes[s] for s in step.sources)
+            )
         del changes[None]
-        kept = {slot for slot, y in changes.items() if len(y) == len(chosen) and not y[~chosen].any()}
+        kept = {slot for slot, y in changes.items() if _stays(y, chosen)}
         found = kept if found is None else found & kept
     return found or set()
+
+
+def _stays(y: Any, chosen: Tensor) -> bool:
+    """Whether what has changed is of the chosen samples alone."""
+    parts = y if isinstance(y, Parts) else [y]
+    return all(len(part) == len(chosen) and not part[~chosen].any() for part in parts)
 
 
 class _Whole:
@@ -186,19 +196,43 @@ class _Whole:
 class _Part:
     """One step as an operator on one of its sources, the others held at zero."""
 
-    def __init__(self, step: Step, k: int, arguments: list[Tensor | None], target: Tensor):
-        self._step, self._k, self._arguments = step, k, arguments
-        mine = arguments[k]
-        assert mine is not None
-        self.input_shape, self.output_shape = mine.shape, target.shape
+    def __init__(self, step: Step, read: Any, k: int, arguments: list[Any], target: Any):
+        self._step, self._read, self._k, self._arguments = step, read, k, arguments
+        self._mine, self._target = arguments[k], target
+        mine, whole = _joined(self._mine), _joined(target)
+        self.input_shape, self.output_shape = mine.shape, whole.shape
         self.dtype, self.device = at_least_single(mine.dtype), mine.device
-        self._dtypes = mine.dtype, target.dtype
+        self._dtypes = mine.dtype, whole.dtype
 
     def jvp(self, v: Tensor) -> Tensor:
-        v = v.to(self._dtypes[0])
+        v = _apart(v.to(self._dtypes[0]), self._mine)
         arguments = [v if i == self._k else a for i, a in enumerate(self._arguments)]
-        return self._step.forward(*arguments).to(self.dtype)  # the others are zeros
+        return _joined(self._step.push(*self._read, *arguments)).to(self.dtype)  # the others are zeros
 
     def vjp(self, u: Tensor) -> Tensor:
-        result = self._step.backward(u.to(self._dtypes[1]))[self._k]
-        return u.new_zeros(self.input_shape) if result is None else result.to(self.dtype)
+        result = self._step.pull(*self._read, _apart(u.to(self._dtypes[1]), self._target))[self._k]
+        if result is None:
+            return u.new_zeros(self.input_shape)
+        if isinstance(result, Parts):
+            known = zip(result, self._mine, strict=True)
+            result = Parts(torch.zeros_like(like) if part is None else part for part, like in known)
+        return _joined(result).to(self.dtype)
+
+
+def _joined(y: Any) -> Tensor:
+    """Several results as one, sample by sample if they are of samples."""
+    if isinstance(y, Tensor):
+        return y
+    if len({len(part) for part in y}) == 1:
+        return torch.cat([part.reshape(len(part), -1) for part in y], 1)
+    return torch.cat([part.flatten() for part in y])
+
+
+def _apart(v: Tensor, like: Any) -> Any:
+    if isinstance(like, Tensor):
+        return v
+    if v.dim() == 1:
+        pieces = v.split([part.numel() for part in like])
+    else:
+        pieces = v.split([part[0].numel() for part in like], 1)
+    return Parts(piece.reshape(part.shape) for piece, part in zip(pieces, like, strict=True))

@@ -83,13 +83,11 @@ def test_every_net_takes_a_step(name):
     stepper(make(name, width=0.1), way.make, batch(name, 2))()
 
 
-def test_parts_of_a_step_where_autograd_serves():
-    found = parts.shares(make("transformer"), batch("transformer", 2))
-    assert found["backward of σ"] > 0
-
-
-def test_parts_of_a_step_on_the_layerwise_engine():
-    assert parts.shares(make("lenet"), batch("lenet", 2))["outer products"] > 0
+@pytest.mark.parametrize("net", ["transformer", "lenet"])
+def test_parts_of_a_step(net):
+    found = parts.shares(make(net), batch(net, 2))
+    assert found["J v and the terms"] > 0
+    assert found["terms handed over"] > 0
 
 
 def test_parts_of_a_step_in_which_the_model_is_verified_do_not_count(monkeypatch):

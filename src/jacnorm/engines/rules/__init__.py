@@ -4,7 +4,26 @@ Importing this package fills `RULES`. Batch norm, which also needs care in the o
 `engines/batchnorm.py`.
 """
 
-from . import activations, affine, arithmetic, dropout, pooling, resampling, shapes  # noqa: F401
-from .table import RULES, NoRule, Rule
+from . import (  # noqa: F401
+    activations,
+    affine,
+    arithmetic,
+    attention,
+    contractions,
+    cumulative,
+    dropout,
+    moving,
+    norms,
+    pairs,
+    pooling,
+    products,
+    resampling,
+    scattering,
+    shapes,
+    smooth,
+    softmax,
+    special,
+)
+from .table import MISSING, RULES, Call, NoRule, NotRecorded, Rule
 
-__all__ = ["RULES", "NoRule", "Rule"]
+__all__ = ["MISSING", "RULES", "Call", "NoRule", "NotRecorded", "Rule"]

@@ -11,13 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .. import decompose
 from ..tape import sum_to
-from .table import Borrowed, NoRule, piecewise, scaling
+from .table import Borrowed, Call, NoRule, rule, scaled_by
 
 
-@piecewise("relu", inplace=True, borrows=True)
-def relu(x: Tensor, inplace: bool = False) -> Any:
+@rule("relu", inplace=True, runs=True)
+def relu(x: Tensor, inplace: bool = False) -> Call:
     """The mask is y > 0, read off the output where it is needed: one fast kernel and no memory of its own."""
     y = F.relu(x, inplace=inplace)
     kept = Borrowed(y)
@@ -25,82 +24,86 @@ def relu(x: Tensor, inplace: bool = False) -> Any:
     def mask(v: Tensor) -> Tensor:
         return torch.ops.aten.threshold_backward(v, kept.tensor, 0)
 
-    return y, mask, mask, kept
+    return Call(mask, mask, y=y, borrows=kept)
 
 
-@piecewise("leaky_relu")
-def leaky_relu(x: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Any:
+@rule("leaky_relu", runs=True)
+def leaky_relu(x: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Call:
     slope = torch.full_like(x, negative_slope, requires_grad=False).masked_fill_(x > 0, 1)
-    return F.leaky_relu(x, negative_slope), *scaling(slope)
+    return scaled_by(slope, F.leaky_relu(x, negative_slope))
 
 
-@piecewise("prelu")
-def prelu(x: Tensor, weight: Tensor) -> Any:
-    """The slope below zero is learnt, so F stays differentiable in it."""
-    positive = x > 0
-    learnt = weight if weight.numel() == 1 else weight.reshape(-1, *[1] * max(0, x.dim() - 2))
+@rule("prelu", runs=True)
+def prelu(x: Tensor, weight: Tensor) -> Call:
+    """The slope below zero is learnt."""
+    positive, shape = x > 0, weight.shape
+    spread = torch.Size([] if weight.numel() == 1 else [-1, *[1] * max(0, x.dim() - 2)])
 
-    def slope(v: Tensor) -> Tensor:
-        return torch.where(positive, v, v * learnt)
+    def slope(weight: Tensor, v: Tensor) -> Tensor:
+        return torch.where(positive, v, v * weight.view(spread))
 
-    return F.prelu(x, weight), slope, slope
+    def terms(weight: Tensor, c: Tensor, t: Tensor) -> list[Tensor]:
+        below = torch.where(positive, 0, c * t)
+        return [sum_to(below, weight.view(spread).shape).view(shape)]
+
+    return Call(slope, slope, (weight,), terms, y=F.prelu(x, weight))
 
 
-@piecewise("rrelu", inplace=True)
+@rule("rrelu", inplace=True, runs=True)
 def rrelu(
     x: Tensor,
     lower: float = 1 / 8,
     upper: float = 1 / 3,
     training: bool = False,
     inplace: bool = False,
-) -> Any:
+) -> Call:
     before = x.detach()
     drawn = F.rrelu(before, lower, upper, training) / before  # the random slopes, drawn once
     slope = drawn.masked_fill(before == 0, (lower + upper) / 2)
-    return (x.mul_(slope) if inplace else x * slope), *scaling(slope)
+    return scaled_by(slope, x.mul_(slope) if inplace else x * slope)
 
 
-@piecewise("hardtanh")
-def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Any:
-    return F.hardtanh(x, min_val, max_val), *scaling((x > min_val) & (x < max_val))
+@rule("hardtanh", runs=True)
+def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Call:
+    return scaled_by((x > min_val) & (x < max_val), F.hardtanh(x, min_val, max_val))
 
 
-@piecewise("relu6")
-def relu6(x: Tensor, inplace: bool = False) -> Any:
-    return F.relu6(x), *scaling((x > 0) & (x < 6))
+@rule("relu6", runs=True)
+def relu6(x: Tensor, inplace: bool = False) -> Call:
+    return scaled_by((x > 0) & (x < 6), F.relu6(x))
 
 
-@piecewise("hardsigmoid", inplace=True)
-def hardsigmoid(x: Tensor, inplace: bool = False) -> Any:
+@rule("hardsigmoid", inplace=True, runs=True)
+def hardsigmoid(x: Tensor, inplace: bool = False) -> Call:
     # The kernel's own 1/6, which is a float32 number in every precision.
     slope = torch.ops.aten.hardsigmoid_backward(torch.ones_like(x), x.detach())
-    return decompose.hardsigmoid(x, inplace), *scaling(slope)
+    return scaled_by(slope, F.hardsigmoid(x, inplace))
 
 
-@piecewise("threshold")
-def threshold(x: Tensor, threshold: float, value: float, inplace: bool = False) -> Any:
-    return F.threshold(x, threshold, value), *scaling(x > threshold)
+@rule("threshold", runs=True)
+def threshold(x: Tensor, threshold: float, value: float, inplace: bool = False) -> Call:
+    return scaled_by(x > threshold, F.threshold(x, threshold, value))
 
 
-@piecewise("hardshrink")
-def hardshrink(x: Tensor, lambd: float = 0.5) -> Any:
-    return F.hardshrink(x, lambd), *scaling(x.abs() > lambd)
+@rule("hardshrink", runs=True)
+def hardshrink(x: Tensor, lambd: float = 0.5) -> Call:
+    return scaled_by(x.abs() > lambd, F.hardshrink(x, lambd))
 
 
-@piecewise("softshrink")
-def softshrink(x: Tensor, lambd: float = 0.5) -> Any:
-    return F.softshrink(x, lambd), *scaling(x.abs() > lambd)
+@rule("softshrink", runs=True)
+def softshrink(x: Tensor, lambd: float = 0.5) -> Call:
+    return scaled_by(x.abs() > lambd, F.softshrink(x, lambd))
 
 
-@piecewise("abs", "absolute", "__abs__")
-def absolute(x: Tensor) -> Any:
+@rule("abs", "absolute", "__abs__", runs=True)
+def absolute(x: Tensor) -> Call:
     if x.is_complex():
         raise NoRule("abs of complex numbers")
-    return x.abs(), *scaling(x.detach().sign())
+    return scaled_by(x.detach().sign(), x.abs())
 
 
-@piecewise("clamp", "clip")
-def clamp(x: Tensor, min: Any = None, max: Any = None) -> Any:
+@rule("clamp", "clip", runs=True)
+def clamp(x: Tensor, min: Any = None, max: Any = None) -> Call:
     for bound in (min, max):
         if isinstance(bound, Tensor) and bound.requires_grad:
             raise NoRule("clamp with bounds that need a gradient")
@@ -109,32 +112,31 @@ def clamp(x: Tensor, min: Any = None, max: Any = None) -> Any:
         inside = inside & (x >= min)
     if max is not None:
         inside = inside & (x <= max)
-    forward, backward = scaling(inside)
     shape = x.shape
-    return x.clamp(min, max), forward, lambda u: sum_to(backward(u), shape)
+    return Call(lambda t: t * inside, lambda c: sum_to(c * inside, shape), y=x.clamp(min, max))
 
 
-@piecewise("clamp_min")
-def clamp_min(x: Tensor, min: Any) -> Any:
+@rule("clamp_min", runs=True)
+def clamp_min(x: Tensor, min: Any) -> Call:
     return clamp(x, min=min)
 
 
-@piecewise("clamp_max")
-def clamp_max(x: Tensor, max: Any) -> Any:
+@rule("clamp_max", runs=True)
+def clamp_max(x: Tensor, max: Any) -> Call:
     return clamp(x, max=max)
 
 
-@piecewise("maximum", "fmax", data=2)
-def maximum(x: Tensor, y: Tensor) -> Any:
-    return torch.maximum(x, y), *_choosing(x > y, x, y)
+@rule("maximum", "fmax", data=2, runs=True)
+def maximum(x: Tensor, y: Tensor) -> Call:
+    return _choosing(torch.maximum(x, y), x > y, x, y)
 
 
-@piecewise("minimum", "fmin", data=2)
-def minimum(x: Tensor, y: Tensor) -> Any:
-    return torch.minimum(x, y), *_choosing(x < y, x, y)
+@rule("minimum", "fmin", data=2, runs=True)
+def minimum(x: Tensor, y: Tensor) -> Call:
+    return _choosing(torch.minimum(x, y), x < y, x, y)
 
 
-def _choosing(wins: Tensor, x: Tensor, y: Tensor) -> Any:
+def _choosing(result: Tensor, wins: Tensor, x: Tensor, y: Tensor) -> Call:
     """The larger (smaller) of two: each gets its share, a tie is split in halves."""
     shapes = x.shape, y.shape
     share = wins.to(x.dtype).masked_fill_(x == y, 0.5)
@@ -147,4 +149,4 @@ def _choosing(wins: Tensor, x: Tensor, y: Tensor) -> Any:
     def backward(u: Tensor) -> tuple[Tensor, Tensor]:
         return sum_to(u * share, shapes[0]), sum_to(u * (1 - share), shapes[1])
 
-    return forward, backward
+    return Call(forward, backward, y=result)

@@ -8,18 +8,15 @@ import torch
 from torch import Tensor
 
 from ..tape import sum_to
-from .table import NoRule, linear, multilinear, piecewise
+from .products import shape_of
+from .table import Call, NoRule, rule
 
 Operand = Tensor | float
 
 
-def _shape(operand: Operand) -> torch.Size:
-    return operand.shape if isinstance(operand, Tensor) else torch.Size()
-
-
-def _combining(x: Operand, y: Operand, a: float, b: float) -> Any:
+def _combining(x: Operand, y: Operand, a: float, b: float) -> Call:
     """F and Fᵀ of a·x + b·y."""
-    shape_x, shape_y = _shape(x), _shape(y)
+    shape_x, shape_y = shape_of(x), shape_of(y)
     shape = torch.broadcast_shapes(shape_x, shape_y)
 
     def forward(vx: Tensor | None, vy: Tensor | None) -> Tensor:
@@ -29,129 +26,102 @@ def _combining(x: Operand, y: Operand, a: float, b: float) -> Any:
     def backward(u: Tensor) -> tuple[Tensor, Tensor]:
         return sum_to(u if a == 1 else a * u, shape_x), sum_to(u if b == 1 else b * u, shape_y)
 
-    return forward, backward
+    return Call(forward, backward)
 
 
-@linear("add", "__add__", "__radd__", data=2)
+@rule("add", "__add__", "__radd__", data=2)
 def add(x: Operand, y: Operand, *, alpha: float = 1) -> Any:
     return _combining(x, y, 1, alpha)
 
 
-@linear("sub", "subtract", "__sub__", data=2)
+@rule("sub", "subtract", "__sub__", data=2)
 def subtract(x: Operand, y: Operand, *, alpha: float = 1) -> Any:
     return _combining(x, y, 1, -alpha)
 
 
-@linear("rsub", "__rsub__", data=2)
+@rule("rsub", "__rsub__", data=2)
 def reversed_subtract(x: Operand, y: Operand, *, alpha: float = 1) -> Any:
     return _combining(x, y, -alpha, 1)
 
 
-@multilinear("mul", "multiply", "__mul__", "__rmul__")
-def multiply(position: int, x: Operand, y: Operand) -> Any:
-    data, factor = (x, y) if position == 0 else (y, x)
-    shape = _shape(data)
-    return (lambda v: v * factor), (lambda u: sum_to(u * factor, shape))
-
-
-@multilinear("div", "divide", "true_divide", "__truediv__", "__div__")
-def divide(position: int, x: Operand, y: Operand, *, rounding_mode: str | None = None) -> Any:
-    if position == 1:
-        raise NoRule("division by something that depends on the input")
-    if rounding_mode is not None:
-        raise NoRule("division that rounds")
-    shape = _shape(x)
-    return (lambda v: v / y), (lambda u: sum_to(u / y, shape))
-
-
-@multilinear("addcmul")
-def add_product(position: int, x: Tensor, a: Tensor, b: Tensor, *, value: float = 1) -> Any:
-    """x + value·a·b, as an affine layer spells itself (ResMLP)."""
-    shape = torch.broadcast_shapes(x.shape, a.shape, b.shape)
-    if position == 0:
-        return (lambda v: v.expand(shape)), (lambda u: sum_to(u, x.shape))
-    data, factor = (a, b) if position == 1 else (b, a)
-    return (lambda v: (value * factor * v).expand(shape)), (lambda u: sum_to(value * factor * u, data.shape))
-
-
-@linear("neg", "negative", "__neg__")
+@rule("neg", "negative", "__neg__")
 def negate(x: Tensor) -> Any:
-    return (lambda v: -v), (lambda u: -u)
+    return Call(lambda v: -v, lambda u: -u)
 
 
-@linear("clone", "contiguous", "positive", "__pos__")
+@rule("clone", "contiguous", "positive", "__pos__")
 def copy(x: Tensor, *_: Any, **__: Any) -> Any:
-    return (lambda v: v), (lambda u: u)
+    return Call(lambda v: v, lambda u: u)
 
 
 def _conversion(function: Any) -> Any:
     """To another dtype or device; Fᵀ comes back."""
 
-    def rule(x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def apply(x: Tensor, *args: Any, **kwargs: Any) -> Any:
         home = {"dtype": x.dtype, "device": x.device}
-        return (lambda v: function(v, *args, **kwargs)), (lambda u: u.to(**home))
+        return Call(lambda v: function(v, *args, **kwargs), lambda u: u.to(**home))
 
-    return rule
+    return apply
 
 
 for _name in ("type_as", "to"):
-    linear(_name, like=True)(_conversion(getattr(Tensor, _name)))
+    rule(_name, like=True)(_conversion(getattr(Tensor, _name)))
 for _name in ("type", "float", "double", "half", "bfloat16", "cpu", "cuda"):
-    linear(_name)(_conversion(getattr(Tensor, _name)))
+    rule(_name)(_conversion(getattr(Tensor, _name)))
 
 
 def _reduction(mean: bool) -> Any:
-    def rule(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    def apply(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
         shape = x.shape
-        axes = _axes(dim, x.dim())
+        axes = axes_of(dim, x.dim())
         count = torch.Size(shape[a] for a in axes).numel() if mean else 1
 
         def forward(v: Tensor) -> Tensor:
             return (v.mean if mean else v.sum)(axes, keepdim, dtype=dtype)
 
         def backward(u: Tensor) -> Tensor:
-            kept = u if keepdim else _insert_axes(u, axes)
+            kept = u if keepdim else insert_axes(u, axes)
             return (kept / count if mean else kept).expand(shape)
 
-        return forward, backward
+        return Call(forward, backward)
 
-    return rule
-
-
-linear("sum")(_reduction(mean=False))
-linear("mean")(_reduction(mean=True))
+    return apply
 
 
-@linear("cumsum")
+rule("sum")(_reduction(mean=False))
+rule("mean")(_reduction(mean=True))
+
+
+@rule("cumsum")
 def cumulative_sum(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
-    return (lambda v: v.cumsum(dim)), (lambda u: u.flip(dim).cumsum(dim).flip(dim))
+    return Call(lambda v: v.cumsum(dim), lambda u: u.flip(dim).cumsum(dim).flip(dim))
 
 
 def _extremum(function: Any) -> Any:
     """amax, amin: all places that attain the value share it equally."""
 
-    def rule(x: Tensor, dim: Any = (), keepdim: bool = False) -> Any:
-        axes = _axes(dim, x.dim())
+    def apply(x: Tensor, dim: Any = (), keepdim: bool = False) -> Any:
+        axes = axes_of(dim, x.dim())
         y = function(x, axes, keepdim)
-        best = (x == (y if keepdim else _insert_axes(y, axes))).to(x.dtype)
+        best = (x == (y if keepdim else insert_axes(y, axes))).to(x.dtype)
         share = best / best.sum(axes, keepdim=True)
 
         def backward(u: Tensor) -> Tensor:
-            return (u if keepdim else _insert_axes(u, axes)) * share
+            return (u if keepdim else insert_axes(u, axes)) * share
 
-        return y, (lambda v: (v * share).sum(axes, keepdim)), backward
+        return Call(lambda v: (v * share).sum(axes, keepdim), backward, y=y)
 
-    return rule
+    return apply
 
 
-piecewise("amax")(_extremum(torch.amax))
-piecewise("amin")(_extremum(torch.amin))
+rule("amax", runs=True)(_extremum(torch.amax))
+rule("amin", runs=True)(_extremum(torch.amin))
 
 
 def _chosen_along(function: Any) -> Any:
     """max(dim), min(dim), sort, topk, kthvalue, median: y is x at chosen places."""
 
-    def rule(x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def apply(x: Tensor, *args: Any, **kwargs: Any) -> Any:
         result = function(x, *args, **kwargs)
         if isinstance(result, Tensor):
             raise NoRule(f"{function.__name__} over all samples at once")
@@ -169,16 +139,16 @@ def _chosen_along(function: Any) -> Any:
             chosen = u if keepdim else u.unsqueeze(dim)
             return u.new_zeros(shape).scatter_add(dim, index, chosen)
 
-        return result, forward, backward
+        return Call(forward, backward, y=result)
 
-    return rule
+    return apply
 
 
 for _name in ("max", "min", "sort", "topk", "kthvalue", "median"):
-    piecewise(_name)(_chosen_along(getattr(torch, _name)))
+    rule(_name, runs=True)(_chosen_along(getattr(torch, _name)))
 
 
-@piecewise("where", data=3)
+@rule("where", data=3, runs=True)
 def where(*arguments: Any) -> Any:
     """torch.where(condition, x, y), or x.where(condition, y)."""
     if len(arguments) != 3:
@@ -191,7 +161,7 @@ def where(*arguments: Any) -> Any:
     condition = arguments[at].bool()
     x, y = (a for i, a in enumerate(arguments) if i != at)
     result = torch.where(condition, x, y)
-    shape, shapes = result.shape, (_shape(x), _shape(y))
+    shape, shapes = result.shape, (shape_of(x), shape_of(y))
     zero = torch.zeros((), dtype=result.dtype, device=result.device)
 
     def forward(*tangents: Tensor | None) -> Tensor:
@@ -203,32 +173,32 @@ def where(*arguments: Any) -> Any:
         parts: list[Tensor | None] = [sum_to(taken, shapes[0]), sum_to(left, shapes[1])]
         return [*parts[:at], None, *parts[at:]]
 
-    return result, forward, backward
+    return Call(forward, backward, y=result)
 
 
-@linear("masked_fill")
+@rule("masked_fill")
 def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Any:
     shape = x.shape
-    return (lambda v: v.masked_fill(mask, 0)), (lambda u: sum_to(u.masked_fill(mask, 0), shape))
+    return Call(lambda v: v.masked_fill(mask, 0), lambda u: sum_to(u.masked_fill(mask, 0), shape))
 
 
-@linear("tril")
+@rule("tril")
 def lower_triangle(x: Tensor, diagonal: int = 0) -> Any:
-    return (lambda v: v.tril(diagonal)), (lambda u: u.tril(diagonal))
+    return Call(lambda v: v.tril(diagonal), lambda u: u.tril(diagonal))
 
 
-@linear("triu")
+@rule("triu")
 def upper_triangle(x: Tensor, diagonal: int = 0) -> Any:
-    return (lambda v: v.triu(diagonal)), (lambda u: u.triu(diagonal))
+    return Call(lambda v: v.triu(diagonal), lambda u: u.triu(diagonal))
 
 
-def _axes(dim: Any, dims: int) -> list[int]:
-    if dim is None or dim == ():
+def axes_of(dim: Any, dims: int) -> list[int]:
+    if dim is None or dim == () or dim == [] or dims == 0:
         return list(range(dims))
     return sorted(d % dims for d in ([dim] if isinstance(dim, int) else dim))
 
 
-def _insert_axes(u: Tensor, axes: list[int]) -> Tensor:
+def insert_axes(u: Tensor, axes: list[int]) -> Tensor:
     for axis in axes:
         u = u.unsqueeze(axis)
     return u

@@ -8,40 +8,40 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .table import piecewise, scaling
+from .table import Call, rule, scaled_by
 
 # The saturation value of SELU, which alpha dropout writes where it drops.
 ALPHA = -1.7580993408473766
 
 
 def _dropout(kind: Any) -> Any:
-    def rule(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    def apply(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
         if not training or p == 0:
-            return x, (lambda v: v), (lambda u: u)
+            return Call(lambda t: t, lambda c: c, y=x)
         # Dropping from ones draws the very mask that dropping from x would.
         kept = kind(torch.ones_like(x, requires_grad=False), p, True)
-        return (x.mul_(kept) if inplace else x * kept), *scaling(kept)
+        return scaled_by(kept, x.mul_(kept) if inplace else x * kept)
 
-    return rule
+    return apply
 
 
 for _name in ("dropout", "dropout1d", "dropout2d", "dropout3d"):
-    piecewise(_name, inplace=True)(_dropout(getattr(F, _name)))
-piecewise("feature_dropout", inplace=True)(_dropout(torch.feature_dropout))
+    rule(_name, inplace=True, runs=True)(_dropout(getattr(F, _name)))
+rule("feature_dropout", inplace=True, runs=True)(_dropout(torch.feature_dropout))
 
 
 def _alpha_dropout(kind: Any) -> Any:
-    def rule(x: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Any:
+    def apply(x: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Any:
         if not training or p == 0:
-            return x, (lambda v: v), (lambda u: u)
+            return Call(lambda t: t, lambda c: c, y=x)
         scale = 0.0 if p == 1 else ((1 - p) * (1 + p * ALPHA**2)) ** -0.5
         shift = kind(torch.zeros_like(x, requires_grad=False), p, True)
         kept = (shift > 0).to(x.dtype) * scale  # dropped places are shifted below zero
         y = x.mul_(kept).add_(shift) if inplace else x * kept + shift
-        return y, *scaling(kept)
+        return scaled_by(kept, y)
 
-    return rule
+    return apply
 
 
 for _name in ("alpha_dropout", "feature_alpha_dropout"):
-    piecewise(_name, inplace=True)(_alpha_dropout(getattr(F, _name)))
+    rule(_name, inplace=True, runs=True)(_alpha_dropout(getattr(F, _name)))

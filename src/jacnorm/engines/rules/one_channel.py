@@ -15,8 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...tracing import inside_torch_func
+from .table import Call
 
-Product = Callable[[Tensor], Tensor]
+Product = Callable[[Tensor, Tensor], Tensor]
 WORTHWHILE = 10_000  # numbers; below, the calls cost more than they save
 
 
@@ -49,23 +50,33 @@ def convolution(
     padding: tuple[int, ...],
     plain: Product,
     plain_transpose: Product,
-) -> tuple[Product, Product, Tensor]:
-    """F, Fᵀ and the layer's output. Single vectors, as in power iteration on a layer, go the plain way."""
+) -> Call:
+    """The layer and its products. Single vectors, as in power iteration on a layer, go the plain way."""
+    shape = weight.shape
 
-    def forward(v: Tensor) -> Tensor:
-        return Convolution.apply(v, weight, None, padding) if is_worthwhile(v) else plain(v)
+    def push(weight: Tensor, t: Tensor, _: None = None) -> Tensor:
+        if not is_worthwhile(t):
+            return plain(t, weight)
+        return Convolution.apply(t, weight, None, padding) if torch.is_grad_enabled() else plain(t, weight)
 
-    def backward(u: Tensor) -> Tensor:
-        return TransposedConvolution.apply(u, weight, padding) if is_worthwhile(u) else plain_transpose(u)
+    def pull(weight: Tensor, c: Tensor) -> list[Tensor | None]:
+        if not is_worthwhile(c):
+            return [plain_transpose(c, weight), None]
+        if torch.is_grad_enabled():
+            return [TransposedConvolution.apply(c, weight, padding), None]
+        return [transposed(c, weight, padding), None]
 
-    return forward, backward, Convolution.apply(x, weight, bias, padding)
+    def terms(_: Tensor, c: Tensor, t: Tensor, __: None) -> list[Tensor]:
+        return [weight_gradient(t, c, shape, padding)]
+
+    return Call(push, pull, (weight,), terms, y=Convolution.apply(x, weight, bias, padding))
 
 
 class Convolution(torch.autograd.Function):
     """`F.conv2d(x, weight, bias, padding=padding)`; its gradients can be differentiated again."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, padding: tuple[int, int]) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, padding: Any) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.padding = padding
         return F.conv2d(x, weight, bias, padding=padding)
@@ -86,7 +97,7 @@ class TransposedConvolution(torch.autograd.Function):
     """`F.conv_transpose2d(u, weight, padding=padding)`."""
 
     @staticmethod
-    def forward(ctx: Any, u: Tensor, weight: Tensor, padding: tuple[int, int]) -> Tensor:
+    def forward(ctx: Any, u: Tensor, weight: Tensor, padding: Any) -> Tensor:
         ctx.save_for_backward(u, weight)
         ctx.padding = padding
         return transposed(u, weight, padding)
@@ -102,7 +113,7 @@ class TransposedConvolution(torch.autograd.Function):
         )
 
 
-def weight_gradient(x: Tensor, u: Tensor, shape: torch.Size, padding: tuple[int, int]) -> Tensor:
+def weight_gradient(x: Tensor, u: Tensor, shape: torch.Size, padding: Any) -> Tensor:
     """Σ_b u_b ⊗ x_b, shifted: one small product of matrices for each row of the kernel.
 
     The shifts along a row are copied out; those from row to row are the same memory read from another place.
@@ -119,7 +130,7 @@ def weight_gradient(x: Tensor, u: Tensor, shape: torch.Size, padding: tuple[int,
     return torch.stack(gradient, 1).view(shape)
 
 
-def transposed(u: Tensor, weight: Tensor, padding: tuple[int, int]) -> Tensor:
+def transposed(u: Tensor, weight: Tensor, padding: Any) -> Tensor:
     """A convolution with the turned kernel that makes 2×2 pixels at a time, as four channels."""
     _, _, rows, columns = weight.shape
     around = rows - 1 - padding[0], columns - 1 - padding[1]

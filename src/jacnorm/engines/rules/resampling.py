@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .shapes import rearranging
-from .table import NoRule, linear
+from .table import Call, NoRule, rule
 
 aten = torch.ops.aten
 TRANSPOSED = {
@@ -20,21 +20,21 @@ TRANSPOSED = {
 }
 
 
-@linear("pad")
+@rule("pad")
 def pad(x: Tensor, pad: Any, mode: str = "constant", value: float | None = None) -> Any:
     """F: padding with zeros. Fᵀ: cutting off. Reflected or repeated rows add up in Fᵀ."""
     if mode == "constant":
         cut = [-p for p in pad]
-        return (lambda v: F.pad(v, pad)), (lambda u: F.pad(u, cut))
+        return Call(lambda v: F.pad(v, pad), lambda u: F.pad(u, cut))
     return rearranging(x, lambda v: F.pad(v, pad, mode))
 
 
-@linear("constant_pad_nd")
+@rule("constant_pad_nd")
 def constant_pad(x: Tensor, padding: Any, value: float = 0) -> Any:
     return pad(x, padding)
 
 
-@linear("interpolate", "upsample")
+@rule("interpolate", "upsample")
 def interpolate(
     x: Tensor,
     size: Any = None,
@@ -60,7 +60,7 @@ def interpolate(
         return TRANSPOSED[mode](u, u.shape[2:], channels + x_shape[2:], bool(align_corners), *scales)
 
     x_shape = list(x.shape)
-    return forward, backward
+    return Call(forward, backward)
 
 
 def _scales(scale_factor: Any, dims: int, recompute: bool | None) -> list[float | None]:

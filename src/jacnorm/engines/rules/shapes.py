@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..tape import sum_to
-from .table import LIST, NoRule, linear, splitting
+from ..tape import Parts, sum_to
+from .table import LIST, Call, NoRule, rule
 
 
 def rearranging(x: Tensor, move: Callable[[Tensor], Tensor]) -> Any:
@@ -27,32 +27,32 @@ def rearranging(x: Tensor, move: Callable[[Tensor], Tensor]) -> Any:
             origin.append(move(places.view(shape)).long().flatten())
         return u.new_zeros(shape.numel()).index_add(0, origin[0], u.flatten()).view(shape)
 
-    return move, backward
+    return Call(move, backward)
 
 
 def _reshape(function: Callable[..., Tensor]) -> Any:
-    def rule(x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def apply(x: Tensor, *args: Any, **kwargs: Any) -> Any:
         shape = x.shape
-        return (lambda v: function(v, *args, **kwargs)), (lambda u: u.reshape(shape))
+        return Call(lambda v: function(v, *args, **kwargs), lambda u: u.reshape(shape))
 
-    return rule
+    return apply
 
 
 for _name in ("flatten", "unflatten", "squeeze", "unsqueeze", "ravel", "reshape"):
-    linear(_name)(_reshape(getattr(Tensor, _name)))
+    rule(_name)(_reshape(getattr(Tensor, _name)))
 # A tangent may be laid out otherwise than the activation was, so a view of it may have to copy.
-linear("view")(_reshape(Tensor.reshape))
-linear("view_as", "reshape_as", like=True)(_reshape(Tensor.reshape_as))
+rule("view")(_reshape(Tensor.reshape))
+rule("view_as", "reshape_as", like=True)(_reshape(Tensor.reshape_as))
 
 
 def _permutation(function: Callable[..., Tensor]) -> Any:
-    def rule(x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def apply(x: Tensor, *args: Any, **kwargs: Any) -> Any:
         # A tensor of shape (0, 1, 2, …) shows where each axis goes.
         order = function(torch.empty(tuple(range(x.dim()))), *args, **kwargs).shape
         back = [order.index(axis) for axis in range(x.dim())]
-        return (lambda v: v.permute(order)), (lambda u: u.permute(back))
+        return Call(lambda v: v.permute(order), lambda u: u.permute(back))
 
-    return rule
+    return apply
 
 
 for _name in (
@@ -65,42 +65,42 @@ for _name in (
     "moveaxis",
     "adjoint",
 ):
-    linear(_name)(_permutation(getattr(Tensor, _name)))
+    rule(_name)(_permutation(getattr(Tensor, _name)))
 for _name in ("T", "mT", "H", "mH"):
-    linear(f"get {_name}")(_permutation(getattr(Tensor, _name).__get__))
+    rule(f"get {_name}")(_permutation(getattr(Tensor, _name).__get__))
 
 
 def _expansion(function: Callable[..., Tensor]) -> Any:
-    def rule(x: Tensor, *sizes: Any, **named: Any) -> Any:
+    def apply(x: Tensor, *sizes: Any, **named: Any) -> Any:
         shape = x.shape
-        return (lambda v: function(v, *sizes, **named)), (lambda u: sum_to(u, shape))
+        return Call(lambda v: function(v, *sizes, **named), lambda u: sum_to(u, shape))
 
-    return rule
+    return apply
 
 
-linear("expand")(_expansion(Tensor.expand))
-linear("broadcast_to")(_expansion(Tensor.broadcast_to))
-linear("expand_as", like=True)(_expansion(Tensor.expand_as))
+rule("expand")(_expansion(Tensor.expand))
+rule("broadcast_to")(_expansion(Tensor.broadcast_to))
+rule("expand_as", like=True)(_expansion(Tensor.expand_as))
 
 
 def _move(function: Callable[..., Tensor]) -> Any:
-    def rule(x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def apply(x: Tensor, *args: Any, **kwargs: Any) -> Any:
         return rearranging(x, lambda v: function(v, *args, **kwargs))
 
-    return rule
+    return apply
 
 
 for _name in (
     *("index_select", "gather", "take_along_dim", "diagonal", "flip", "fliplr", "flipud", "roll"),
     *("rot90", "repeat", "tile", "repeat_interleave", "select", "narrow"),
 ):
-    linear(_name)(_move(getattr(Tensor, _name)))
+    rule(_name)(_move(getattr(Tensor, _name)))
 for _name in ("pixel_shuffle", "pixel_unshuffle", "channel_shuffle"):
-    linear(_name)(_move(getattr(F, _name)))
-linear("Tensor.unfold")(_move(Tensor.unfold))
+    rule(_name)(_move(getattr(F, _name)))
+rule("Tensor.unfold")(_move(Tensor.unfold))
 
 
-@linear("__getitem__")
+@rule("__getitem__")
 def index(x: Tensor, where: Any) -> Any:
     if not _basic(where):
         return rearranging(x, lambda v: v[where])
@@ -111,10 +111,10 @@ def index(x: Tensor, where: Any) -> Any:
         zeros[where] = u
         return zeros
 
-    return (lambda v: v[where]), backward
+    return Call(lambda v: v[where], backward)
 
 
-@linear("__setitem__", data=3)
+@rule("__setitem__", data=3)
 def assign(x: Tensor, where: Any, value: Any) -> Any:
     """x with x[where] replaced: the old numbers there drop out, those of `value` come in."""
     shape = x.shape
@@ -135,10 +135,10 @@ def assign(x: Tensor, where: Any, value: Any) -> Any:
         fitting = torch.Size(value_shape[max(0, len(value_shape) - taken.dim()) :])
         return kept, None, sum_to(taken, fitting).reshape(value_shape)
 
-    return forward, backward
+    return Call(forward, backward)
 
 
-@linear("copy", data=2)
+@rule("copy", data=2)
 def overwrite(x: Tensor, source: Tensor, non_blocking: bool = False) -> Any:
     """x.copy_(source)."""
     shape, source_shape = x.shape, source.shape
@@ -149,11 +149,11 @@ def overwrite(x: Tensor, source: Tensor, non_blocking: bool = False) -> Any:
             return torch.zeros_like(old)
         return v.expand(shape)
 
-    return forward, lambda u: (None, sum_to(u, source_shape))
+    return Call(forward, lambda u: (None, sum_to(u, source_shape)))
 
 
 def _joining(join: Callable[..., Tensor], part: Callable[[Tensor, int, int, int], Tensor]) -> Any:
-    def rule(tensors: Sequence[Tensor], dim: int = 0, **named: Any) -> Any:
+    def apply(tensors: Sequence[Tensor], dim: int = 0, **named: Any) -> Any:
         axis = named.get("axis", dim)
         shapes = [t.shape for t in tensors]
         if len({len(shape) for shape in shapes}) > 1:
@@ -169,35 +169,45 @@ def _joining(join: Callable[..., Tensor], part: Callable[[Tensor, int, int, int]
             starts = [sum(lengths[:i]) for i in range(len(lengths))]
             return [part(u, axis, a, n) for a, n in zip(starts, lengths, strict=True)]
 
-        return forward, backward
+        return Call(forward, backward)
 
-    return rule
-
-
-linear("cat", "concat", "concatenate", data=LIST)(_joining(torch.cat, Tensor.narrow))
-linear("stack", data=LIST)(_joining(torch.stack, lambda u, axis, i, _: u.select(axis, i)))
+    return apply
 
 
-@splitting("split", "chunk", "tensor_split")
-def split(parts: Sequence[Tensor], x: Tensor, _: Any = None, dim: int = 0, **__: Any) -> Any:
-    lengths = [p.shape[dim] for p in parts]
-    starts = [sum(lengths[:i]) for i in range(len(lengths))]
-    return [_slice(x, dim, a, n, True) for a, n in zip(starts, lengths, strict=True)]
+rule("cat", "concat", "concatenate", data=LIST)(_joining(torch.cat, Tensor.narrow))
+rule("stack", data=LIST)(_joining(torch.stack, lambda u, axis, i, _: u.select(axis, i)))
 
 
-@splitting("unbind")
-def unbind(parts: Sequence[Tensor], x: Tensor, dim: int = 0) -> Any:
-    return [_slice(x, dim, i, 1, False) for i in range(len(parts))]
+@rule(
+    *(
+        "split",
+        "chunk",
+        "tensor_split",
+        "split_with_sizes",
+        "unsafe_split",
+        "unsafe_chunk",
+        "hsplit",
+        "vsplit",
+    ),
+    parts=True,
+)
+def split(parts: Sequence[Tensor], x: Tensor, _: Any = None, dim: int | None = None, **__: Any) -> Call:
+    """F: the same parts of a tangent. Fᵀ: cotangents joined again, zeros where nothing has arrived."""
+    if dim is None:  # told by the shapes; else it is the first axis
+        dim = next((d for d in range(x.dim()) if parts[0].shape[d] != x.shape[d]), 0)
+    lengths, shapes = [p.shape[dim] for p in parts], [p.shape for p in parts]
+    return Call(lambda t: Parts(t.split(lengths, dim)), lambda c: torch.cat(_filled(c, shapes), dim))
 
 
-def _slice(x: Tensor, dim: int, start: int, length: int, keeps_axis: bool) -> Any:
-    """F: one part. Fᵀ: that part among zeros."""
-    axis = dim % x.dim()
-    after_axis = [0, 0] * (x.dim() - 1 - axis)
-    around = [*after_axis, start, x.shape[axis] - start - length]
-    if keeps_axis:
-        return (lambda v: v.narrow(axis, start, length)), (lambda u: F.pad(u, around))
-    return (lambda v: v.select(axis, start)), (lambda u: F.pad(u.unsqueeze(axis), around))
+@rule("unbind", "__iter__", parts=True)
+def unbind(parts: Sequence[Tensor], x: Tensor, dim: int = 0) -> Call:
+    shapes = [p.shape for p in parts]
+    return Call(lambda t: Parts(t.unbind(dim)), lambda c: torch.stack(_filled(c, shapes), dim))
+
+
+def _filled(c: Parts, shapes: Sequence[torch.Size]) -> list[Tensor]:
+    known = next(part for part in c if part is not None)
+    return [known.new_zeros(s) if part is None else part for part, s in zip(c, shapes, strict=True)]
 
 
 def _basic(where: Any) -> bool:

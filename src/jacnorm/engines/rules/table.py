@@ -1,54 +1,71 @@
-"""The table of rules, and the four ways to write one.
+"""The table of rules. A rule says what one call of the model is at the recorded point: F, Fᵀ and what they
+read.
 
-linear
-    F needs nothing recorded. The rule returns (F, Fᵀ), and the recorder calls the layer itself; or
-    (F, Fᵀ, y) if it knows a faster way.
-piecewise
-    F depends on where x lies: masks, indices, scales. The rule runs the layer, keeps what it
-    needs, and returns (y, F, Fᵀ).
-multilinear
-    A product of several factors, linear in each. The rule is told the position of the one factor
-    that depends on the input and returns (F, Fᵀ) for it.
-splitting
-    One input, several outputs. The rule is given the outputs and returns (F, Fᵀ) for each.
-
-    @linear("linear", weighted=True)
+    @rule("linear", weighted=True)
     def linear_layer(x, weight, bias=None):
-        return (lambda v: F.linear(v, weight)), (lambda u: F.linear(u, weight.t()))
+        return Call(
+            push=lambda weight, t: F.linear(t, weight),
+            pull=lambda weight, c: c @ weight,
+            reads=(weight,),
+            terms=lambda weight, c, t: [outer_product(c, t)],
+        )
 
-A rule is called with the layer's own arguments. The first `data` of them may depend on the input (with
-`data=LIST`, the items of the first one). F gets one tangent for each, None for those that do not depend
-on it, and Fᵀ returns one cotangent for each: a tuple, or just the tensor when there is one.
+A rule is called with the arguments of the call. The first `data` of them may depend on the input (with
+`data=LIST`, the items of the first one). `push` gets one tangent for each of these, None for those that do
+not depend on it. `pull` returns one cotangent for each: a list, or just the tensor where there is one.
+
+`reads` are the tensors that F depends on and that may learn: weights and activations. `push`, `pull` and
+`terms` get their values first. `terms` returns the gradient of ⟨c, F(t)⟩ in each of them. Where a rule has
+no `terms`, autograd differentiates `push`, which must then be made of differentiable operations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 
 from ..tape import version
 
-LIST = -1
+LIST = -1  # the items of the first argument
+REST = -2  # all after the first argument
+MISSING: Any = object()
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class NoRule(Exception):
-    """This call is not (piecewise) linear in the input; the text says why."""
+    """No rule fits this call; the text says why."""
+
+
+class NotRecorded(Exception):
+    """The whole model must be one step by autograd; the text says why."""
+
+
+@dataclass(slots=True)
+class Call:
+    """y = f(x) at the recorded point: push is F = Df(x), pull is Fᵀ."""
+
+    push: Callable[..., Any]
+    pull: Callable[..., Any]
+    reads: Sequence[Tensor] = ()
+    terms: Callable[..., Sequence[Tensor | None]] | None = None
+    y: Any = MISSING  # the result, where the rule has computed it
+    borrows: Borrowed | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    kind: Literal["linear", "piecewise", "multilinear", "splitting"]
-    apply: Callable[..., Any]
+    apply: Callable[..., Call]
     data: int = 1
     weighted: bool = False  # the second argument is a weight: the layer is a W^l of the paper
+    runs: bool = False  # apply computes y itself
     inplace: bool = False  # apply takes `inplace` itself
     like: bool = False  # another tensor is only asked for its shape or dtype
-    borrows: bool = False  # F reads the layer's own output: apply returns (y, F, Fᵀ, Borrowed)
+    product: bool = False  # apply is told first which of its data depend on the input
+    parts: bool = False  # y is a tuple of tensors, and so are its tangents
 
 
 class Borrowed:
@@ -65,29 +82,22 @@ class Borrowed:
 RULES: dict[str, Rule] = {}
 
 
-def linear(*names: str, data: int = 1, weighted: bool = False, like: bool = False) -> Decorator:
-    return lambda apply: _register(names, Rule("linear", apply, data, weighted, like=like))
+def rule(*names: str, **options: Any) -> Decorator:
+    """Enter a function into the table under these names."""
+
+    def register(apply: Callable[..., Any]) -> Callable[..., Any]:
+        for name in names:
+            assert name not in RULES, f"two rules for {name}"
+            RULES[name] = Rule(apply, **options)
+        return apply
+
+    return register
 
 
-def piecewise(*names: str, data: int = 1, inplace: bool = False, borrows: bool = False) -> Decorator:
-    return lambda apply: _register(names, Rule("piecewise", apply, data, inplace=inplace, borrows=borrows))
+def scaled_by(factor: Tensor, y: Any = MISSING) -> Call:
+    """An elementwise product with a constant, which is its own transpose."""
 
+    def scale(v: Tensor) -> Tensor:
+        return v * factor
 
-def multilinear(*names: str) -> Decorator:
-    return lambda apply: _register(names, Rule("multilinear", apply))
-
-
-def splitting(*names: str) -> Decorator:
-    return lambda apply: _register(names, Rule("splitting", apply))
-
-
-def _register(names: tuple[str, ...], rule: Rule) -> Callable[..., Any]:
-    for name in names:
-        assert name not in RULES, f"two rules for {name}"
-        RULES[name] = rule
-    return rule.apply
-
-
-def scaling(factor: Tensor) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
-    """F and Fᵀ of an elementwise product, which is its own transpose."""
-    return (lambda v: v * factor), (lambda u: u * factor)
+    return Call(scale, scale, y=y)

@@ -72,13 +72,11 @@ def _parts(nets: Found) -> str:
     ]
     text = (
         "Parts of a step with the spectral penalty, in units of the plain forward and backward pass. By "
-        "operation count a forward pass is 1/3 and a backward pass 2/3. Jᵀu, J v and the outer products "
-        "that make the gradient from both are 1/3 each, which puts the floor at 2.0. Where the sum is "
+        "operation count a forward pass is 1/3 and a backward pass 2/3. Jᵀu, J v and the terms that make the "
+        "gradient from both are 1/3 each, which puts the floor at 2.0. Where the sum is "
         "below, rules of our own made up for it: pooling in 2×2 windows and convolutions of grey images "
-        "are faster than PyTorch's. Where it is above, it is the recording, layer by layer in Python, "
-        "which small batches feel, or the transposed convolutions, which kernels are not tuned for. On "
-        "the autograd engine the penalty is σ = ‖Jᵀu‖; its backward goes through the graph of a backward "
-        "pass, and norms and attention are taken apart into calls that have a second derivative."
+        "are faster than PyTorch's. Where it is above, it is the recording, call by call in Python, "
+        "which small batches feel, or the transposed convolutions, which kernels are not tuned for."
     )
     return f"## Where the time goes\n\n{text}\n\n{_table(rows)}"
 

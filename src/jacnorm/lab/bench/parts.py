@@ -9,11 +9,10 @@ from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from ... import linearize
-from ...engines.outer import with_outer_products
-from ...engines.tape import Slot, Tape
+from ...engines.pairing import Pairing
 from ...estimators.operator import normalized, norms
 from .step import Batch
 
@@ -43,11 +42,12 @@ def _once(model: nn.Module, batch: Batch) -> dict[str, float] | None:
     # The autograd engine goes through the same graph again.
     clock.time("backward of the recorded", lambda: loss.backward(retain_graph=True))
     u = normalized(J.output.detach())
-    if J.tape is None:
-        sigma = clock.time("σ = ‖Jᵀu‖", lambda: norms(J.vjp(u)).mean())
-        clock.time("backward of σ", sigma.backward)
-    else:
-        _outer_products(clock, J.tape, u)
+    pairing = Pairing()
+    with torch.no_grad():
+        v = clock.time("Jᵀu", lambda: J.vjp(u, pairing))
+        w = clock.time("J v and the terms", lambda: J.jvp(normalized(v), pairing))
+    sigma = pairing.handed_over(norms(w).mean(), 1 / len(u))
+    clock.time("terms handed over", lambda: sigma.backward(retain_graph=True))
     model.zero_grad()
     if J.verified:
         return None
@@ -64,14 +64,3 @@ class _Clock:
         result = part()
         self.seconds[name] = time.thread_time() - begin
         return result
-
-
-def _outer_products(clock: _Clock, tape: Tape, u: Tensor) -> None:
-    cotangents: dict[Slot, Tensor] = {}
-    weighted: dict[Slot, Tensor] = {}
-    with torch.no_grad():
-        v = clock.time("Jᵀu", lambda: tape.vjp(u, cotangents))
-    assert v is not None
-    w = clock.time("J v", lambda: tape.jvp(normalized(v), weighted))
-    sigma = with_outer_products(norms(w).mean(), cotangents, weighted, 1 / len(u))
-    clock.time("outer products", sigma.backward)

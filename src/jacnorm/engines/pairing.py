@@ -1,0 +1,214 @@
+"""The gradient of uᵀJ v in all that learns, with u and v held fixed: one sweep each way, no double backward.
+
+Let t be the tangents of J v and c the cotangents of Jᵀu. Then uᵀJ v is a sum that each call y = f(a; θ)
+enters as ⟨c, F(t)⟩ with F = Df(a), and
+
+    d(uᵀJ v)/dθ = ∂/∂θ ⟨c, F(t)⟩        for a linear layer the outer product c ⊗ t
+    d(uᵀJ v)/da = ∂/∂a ⟨c, F(t)⟩        zero for piecewise linear calls, local and cheap for smooth ones
+
+The second is a gradient that arrives at the activation a. The loss's own backward pass carries it on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+from ..errors import InputError
+from ..tracing import inside_torch_func, tracing
+from .tape import Slot, Step, Tape
+
+Again = Callable[[], Tensor]
+
+
+class Pairing:
+    """Whichever sweep comes first leaves its vectors here. In the second one, c and t of each call meet."""
+
+    def __init__(self) -> None:
+        self.left: dict[Slot, Any] = {}
+        self._first: Literal["push", "pull"] | None = None
+        self._terms: dict[int, tuple[Tensor, Tensor]] = {}  # by the edge's identity
+        self._live: list[tuple[Step, Any, Tensor, Tensor]] = []  # calls that autograd differentiates
+
+    def push(self, step: Step, read: list[Tensor], ts: list[Any]) -> Any:
+        if not step.learns:
+            return step.push(*read, *ts)
+        self._first = self._first or "push"
+        if self._first == "push":
+            self.left[step.target] = ts
+            return step.push(*read, *ts)
+        c = self.left.pop(step.target, None)
+        if c is None:
+            return step.push(*read, *ts)
+        if step.by_autograd is not None:
+            y, terms = step.by_autograd.meet(c, ts)
+            self._add(step, terms)
+            return y
+        if step.terms is None:
+            return self._leave_to_autograd(step, read, c, ts)
+        y = step.push(*read, *ts)
+        self._meet(step, read, c, ts)
+        return y
+
+    def pull(self, step: Step, read: list[Tensor], c: Any) -> Sequence[Any]:
+        if not step.learns:
+            return step.pull(*read, c)
+        self._first = self._first or "pull"
+        if self._first == "pull":
+            if step.by_autograd is not None:
+                c, pulled = step.by_autograd.pull_for_meeting(c)
+            else:
+                pulled = step.pull(*read, c)
+            self.left[step.target] = c
+            return pulled
+        ts = self.left.pop(step.target)
+        if step.by_autograd is not None:
+            pulled, terms = step.by_autograd.pull_and_meet(c, ts)
+            self._add(step, terms)
+            return pulled
+        if step.terms is None:
+            self._leave_to_autograd(step, read, c, ts)
+        else:
+            self._meet(step, read, c, ts)
+        return step.pull(*read, c)
+
+    def _meet(self, step: Step, read: list[Tensor], c: Any, ts: list[Any]) -> None:
+        assert step.terms is not None
+        if isinstance(c, Tensor) and c.dtype == torch.float16:  # products of small numbers would vanish
+            read, c, ts = tree_map(lambda t: t.float() if isinstance(t, Tensor) else t, (read, c, ts))
+        self._add(step, step.terms(*read, c, *ts))
+
+    def _add(self, step: Step, terms: Sequence[Tensor | None]) -> None:
+        for edge, term in zip(step.edges, terms, strict=True):
+            if edge is not None and term is not None:
+                known = self._terms.get(id(edge))
+                self._terms[id(edge)] = (edge, term if known is None else known[1] + term)
+
+    def _leave_to_autograd(self, step: Step, read: list[Tensor], c: Any, ts: list[Any]) -> Any:
+        with torch.enable_grad():
+            y = step.push(*read, *ts)
+        if y.requires_grad:
+            self._live.append((step, read, y, c))
+        return y.detach()
+
+    def handed_over(self, value: Tensor, factor: float, again: Again | None = None) -> Tensor:
+        """The value, with the gradient of factor · uᵀJ v. `again` computes it so that it can be
+        differentiated as often as one likes."""
+        edges, terms = [e for e, _ in self._terms.values()], [t for _, t in self._terms.values()]
+        ys, cs = [y for *_, y, _ in self._live], [c for *_, c in self._live]
+        if not edges and not ys:
+            return value
+        handed: Tensor = _HandedOver.apply(value, factor, again, *edges, *ys, *terms, *cs)
+        return handed
+
+    def gradients(self, edges: Sequence[Tensor]) -> list[Tensor | None]:
+        """The gradient of uᵀJ v at each edge, now."""
+        for step, read, y, c in self._live:
+            wanted = [(i, t) for i, t in enumerate(read) if step.edges[i] is not None and t.requires_grad]
+            found = torch.autograd.grad(y, [t for _, t in wanted], c, allow_unused=True)
+            terms: list[Tensor | None] = [None] * len(read)
+            for (i, _), term in zip(wanted, found, strict=True):
+                terms[i] = term
+            self._add(step, terms)
+        self._live = []
+        return [self._terms[id(e)][1] if id(e) in self._terms else None for e in edges]
+
+    def after(self, first: Literal["push", "pull"], left: dict[Slot, Any]) -> Pairing:
+        self._first, self.left = first, left
+        return self
+
+
+class _HandedOver(torch.autograd.Function):
+    """Its gradient at each edge is the term that was found for it, times the factor."""
+
+    @staticmethod
+    def forward(value: Tensor, factor: float, again: Again | None, *tensors: Tensor) -> Tensor:
+        return value.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        _, ctx.factor, ctx.again, *tensors = inputs
+        ctx.count = len(tensors) // 2
+        ctx.edges = tensors[: ctx.count] if ctx.again else ()
+        ctx.save_for_backward(*tensors[ctx.count :])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        nothing = [None] * ctx.count
+        if torch.is_grad_enabled() and not (tracing() or inside_torch_func()):
+            if ctx.again is None:
+                refuse_second_derivatives()
+            found = torch.autograd.grad(
+                ctx.again(), ctx.edges, gradient, create_graph=True, allow_unused=True
+            )
+            return None, None, None, *found, *nothing
+        scale = ctx.factor * gradient
+        return None, None, None, *[t * scale for t in ctx.saved_tensors], *nothing
+
+
+def refuse_second_derivatives() -> None:
+    raise InputError(
+        "The penalty holds singular vectors fixed, so that its gradient is right and cannot be "
+        "differentiated again: call backward() and autograd.grad() without create_graph=True. For second "
+        "derivatives of a small network take torch.linalg.matrix_norm(J.dense(), 2)."
+    )
+
+
+def differentiable_once(value: Tensor) -> Tensor:
+    """The value of a norm whose singular vectors were held fixed.
+
+    By the envelope theorem its first derivative is right, and that of the derivative is not. (torch.func
+    always asks for a graph, whether or not it differentiates again: there everything must pass.)
+    """
+    return value if tracing() or inside_torch_func() or not value.requires_grad else _Once.apply(value)
+
+
+class _Once(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        if torch.is_grad_enabled() and not tracing():
+            refuse_second_derivatives()
+        return gradient
+
+
+def product(tape: Tape, direction: Literal["push", "pull"], w: Tensor) -> Tensor | None:
+    """J v or Jᵀu, differentiable in w and in all that learns."""
+    if not torch.is_grad_enabled() or inside_torch_func() or tape.is_piecewise_linear:
+        return tape.jvp(w) if direction == "push" else tape.vjp(w)
+    edges = list({id(e): e for step in tape.steps for e in step.edges if e is not None}.values())
+    result: Tensor | None = _Product.apply(w, tape, direction, *edges)
+    return result
+
+
+class _Product(torch.autograd.Function):
+    """One sweep. Its backward is the sweep the other way, in which every call meets what the first left."""
+
+    @staticmethod
+    def forward(ctx: Any, w: Tensor, tape: Tape, direction: Literal["push", "pull"], *edges: Tensor) -> Any:
+        pairing = Pairing()
+        result = tape.jvp(w, pairing) if direction == "push" else tape.vjp(w, pairing)
+        left, ctx.spec = tree_flatten(pairing.left)
+        ctx.save_for_backward(*[t if isinstance(t, Tensor) else None for t in left])
+        ctx.tape, ctx.direction, ctx.edges = tape, direction, edges
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        if torch.is_grad_enabled():
+            raise InputError(
+                "Products with the Jacobian of a smooth network can be differentiated once: call backward() "
+                "and autograd.grad() without create_graph=True."
+            )
+        left = tree_unflatten(list(ctx.saved_tensors), ctx.spec)
+        pairing = Pairing().after(ctx.direction, left)
+        tape: Tape = ctx.tape
+        back = tape.vjp(gradient, pairing) if ctx.direction == "push" else tape.jvp(gradient, pairing)
+        return back, None, None, *pairing.gradients(ctx.edges)

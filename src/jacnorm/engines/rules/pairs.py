@@ -1,0 +1,295 @@
+"""Functions of two things, number by number or row by row, either of which may depend on the input.
+
+With y = f(a, b), F is f_a t_a + f_b t_b. The gradient of ⟨c, F(t)⟩ in a is c (f_aa t_a + f_ab t_b).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..tape import sum_to
+from .products import shape_of
+from .smooth import elementwise
+from .table import Call, NoRule, rule
+
+Slopes = tuple[Any, Any]  # f_a, f_b
+Bends = tuple[Any, Any, Any]  # f_aa, f_ab, f_bb
+
+
+def pairwise(
+    followed: Any, a: Any, b: Any, slopes: Callable[..., Slopes], bends: Callable[..., Bends]
+) -> Call:
+    """slopes(a, b) and bends(a, b) are the first and second derivatives of f, number by number."""
+    known = a if isinstance(a, Tensor) else b
+    a, b = (v if isinstance(v, Tensor) else torch.as_tensor(v).to(known) for v in (a, b))
+    shapes = a.shape, b.shape
+    full = torch.broadcast_shapes(*shapes)
+
+    def combined(first: Any, second: Any, ta: Tensor | None, tb: Tensor | None) -> Any:
+        if ta is None or tb is None:
+            return first * ta if ta is not None else second * tb
+        return first * ta + second * tb
+
+    def push(a: Tensor, b: Tensor, ta: Tensor | None, tb: Tensor | None) -> Tensor:
+        return combined(*slopes(a, b), ta, tb).expand(full)
+
+    def pull(a: Tensor, b: Tensor, c: Tensor) -> list[Tensor | None]:
+        back = zip(followed, slopes(a, b), shapes, strict=True)
+        return [sum_to(c * slope, shape) if wanted else None for wanted, slope, shape in back]
+
+    def terms(a: Tensor, b: Tensor, c: Tensor, ta: Tensor | None, tb: Tensor | None) -> list[Tensor]:
+        aa, ab, bb = bends(a, b)
+        pieces = combined(aa, ab, ta, tb), combined(ab, bb, ta, tb)
+        return [sum_to(c * piece, shape) for piece, shape in zip(pieces, shapes, strict=True)]
+
+    return Call(push, pull, (a, b), terms)
+
+
+@rule("logaddexp", data=2, product=True)
+def log_add(followed: Any, a: Tensor, b: Tensor) -> Call:
+    return _log_add(followed, a, b, 1.0)
+
+
+@rule("logaddexp2", data=2, product=True)
+def log2_add(followed: Any, a: Tensor, b: Tensor) -> Call:
+    return _log_add(followed, a, b, math.log(2))
+
+
+def _log_add(followed: Any, a: Tensor, b: Tensor, rate: float) -> Call:
+    """The slopes are s and 1 − s with the sigmoid s of rate·(a − b)."""
+
+    def bends(a: Tensor, b: Tensor) -> Bends:
+        s = torch.sigmoid(rate * (a - b))
+        bend = rate * s * (1 - s)
+        return bend, -bend, bend
+
+    def slopes(a: Tensor, b: Tensor) -> Slopes:
+        return torch.sigmoid(rate * (a - b)), torch.sigmoid(rate * (b - a))
+
+    return pairwise(followed, a, b, slopes, bends)
+
+
+@rule("atan2", "arctan2", data=2, product=True)
+def angle(followed: Any, y: Tensor, x: Tensor) -> Call:
+    def slopes(y: Tensor, x: Tensor) -> Slopes:
+        square = y.square() + x.square()
+        return x / square, -y / square
+
+    def bends(y: Tensor, x: Tensor) -> Bends:
+        along, across = slopes(y, x)
+        return 2 * along * across, across.square() - along.square(), -2 * along * across
+
+    return pairwise(followed, y, x, slopes, bends)
+
+
+@rule("hypot", data=2, product=True)
+def hypotenuse(followed: Any, a: Tensor, b: Tensor) -> Call:
+    def slopes(a: Tensor, b: Tensor) -> Slopes:
+        y = torch.hypot(a, b)
+        return a / y, b / y
+
+    def bends(a: Tensor, b: Tensor) -> Bends:
+        y = torch.hypot(a, b)
+        p, q = a / y, b / y
+        return q.square() / y, -p * q / y, p.square() / y
+
+    return pairwise(followed, a, b, slopes, bends)
+
+
+@rule("xlogy", "special_xlogy", data=2, product=True)
+def x_log_y(followed: Any, x: Any, y: Any) -> Call:
+    """x log y, and zero at x = 0, as is its slope there."""
+    return pairwise(
+        followed,
+        x,
+        y,
+        lambda x, y: (torch.xlogy((x != 0).to(y.dtype), y), x / y),
+        lambda x, y: (torch.zeros_like(x), 1 / y, -x / y.square()),
+    )
+
+
+@rule("__rpow__", runs=True)
+def power_of_constant(x: Tensor, base: Any) -> Call:
+    """base^x."""
+    if isinstance(base, Tensor) and (base.dim() > 0 or base.requires_grad):
+        raise NoRule("a power whose base is a tensor")
+    y, rate = torch.pow(base, x), math.log(base)
+    return elementwise(y, lambda y: y * rate, lambda y: torch.full_like(y, rate), y=y)
+
+
+@rule("lerp", data=3, product=True)
+def interpolation(followed: Any, a: Tensor, b: Tensor, weight: Any) -> Call:
+    """a + w (b − a). F: (1 − w) t_a + w t_b + t_w (b − a)."""
+    shapes = a.shape, b.shape, shape_of(weight)
+    full = torch.broadcast_shapes(*shapes)
+    ends = (a, b) if followed[2] else ()  # what else is read
+    read = (*ends, weight) if isinstance(weight, Tensor) else ()
+
+    def push(*values: Any) -> Tensor:
+        (*known, w), (ta, tb, tw) = values[:-3] or (weight,), values[-3:]
+        pieces = [(1 - w) * ta] if ta is not None else []
+        pieces += [w * tb] if tb is not None else []
+        pieces += [tw * (known[1] - known[0])] if tw is not None else []
+        return sum(pieces[1:], pieces[0]).expand(full)
+
+    def pull(*values: Any) -> list[Tensor | None]:
+        (*known, w), c = values[:-1] or (weight,), values[-1]
+        back = (1 - w) * c, w * c, (known[1] - known[0]) * c if known else None
+        return [
+            None if part is None else sum_to(part, shape) for part, shape in zip(back, shapes, strict=True)
+        ]
+
+    def terms(*values: Any) -> list[Tensor | None]:
+        c, ta, tb, tw = values[-4:]
+        apart = (0 if tb is None else tb) - (0 if ta is None else ta)
+        for_weight = sum_to(c * apart, shapes[2]) if isinstance(apart, Tensor) else None
+        if not ends:
+            return [for_weight]
+        return [sum_to(-c * tw, shapes[0]), sum_to(c * tw, shapes[1]), for_weight]
+
+    return Call(push, pull, read, terms)
+
+
+class _Unit:
+    """h = a/n with n = max(‖a‖, ε) and k = a/‖a‖. The slope of n is k everywhere, as autograd has it."""
+
+    def __init__(self, a: Tensor, dim: int, eps: float):
+        size = torch.linalg.vector_norm(a, dim=dim, keepdim=True)
+        self.dim, self.n = dim, size.clamp_min(eps)
+        self.h, self.k, self.ratio = a / self.n, torch.where(size == 0, 0, a / size), size / self.n
+
+    def times(self, a: Tensor, b: Tensor) -> Tensor:
+        return (a * b).sum(self.dim, keepdim=True)
+
+    def turned(self, t: Tensor) -> Tensor:
+        """The derivative of h, which is its own transpose: (t − h⟨k, t⟩)/n."""
+        return (t - self.h * self.times(self.k, t)) / self.n
+
+    def term(self, w: Tensor, t: Tensor) -> Tensor:
+        """The gradient of ⟨w, turned(t)⟩ in a."""
+        wk, tk = self.times(w, self.k), self.times(t, self.k)
+        along = wk * tk * (1 + 2 * self.ratio) - self.times(w, t)
+        return (self.k * along - w * tk - t * wk) / self.n.square()
+
+
+@rule("cosine_similarity", data=2, product=True)
+def cosine(followed: Any, x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Call:
+    """⟨h, g⟩ with the directions h of a and g of b."""
+    shapes = x1.shape, x2.shape
+    if x1.dim() != x2.dim():
+        raise NoRule("cosine similarity of tensors with different numbers of axes")
+
+    def push(a: Tensor, b: Tensor, ta: Tensor | None, tb: Tensor | None) -> Tensor:
+        one, other = _Unit(a, dim, eps), _Unit(b, dim, eps)
+        pieces = [one.turned(ta) * other.h] if ta is not None else []
+        pieces += [one.h * other.turned(tb)] if tb is not None else []
+        return sum(pieces[1:], pieces[0]).sum(dim)
+
+    def pull(a: Tensor, b: Tensor, c: Tensor) -> list[Tensor]:
+        one, other, c = _Unit(a, dim, eps), _Unit(b, dim, eps), c.unsqueeze(dim)
+        back = one.turned(c * other.h), other.turned(c * one.h)
+        return [sum_to(part, shape) for part, shape in zip(back, shapes, strict=True)]
+
+    def terms(a: Tensor, b: Tensor, c: Tensor, *ts: Tensor | None) -> list[Tensor]:
+        units, c = (_Unit(a, dim, eps), _Unit(b, dim, eps)), c.unsqueeze(dim)
+        found = []
+        for one, other, t, s, shape in zip(units, units[::-1], ts, ts[::-1], shapes, strict=True):
+            pieces = [one.term(c * other.h, t)] if t is not None else []
+            pieces += [one.turned(c * other.turned(s))] if s is not None else []
+            found.append(sum_to(sum(pieces[1:], pieces[0]), shape))
+        return found
+
+    return Call(push, pull, (x1, x2), terms)
+
+
+@rule("pairwise_distance", data=2, product=True, runs=True)
+def distance(
+    followed: Any, x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+) -> Call:
+    """y = ‖d‖ with d = a − b + ε. F: ⟨d, t_a − t_b⟩/y."""
+    if p != 2:
+        raise NoRule(f"distances of order {p}")
+    shapes, y = (x1.shape, x2.shape), torch.pairwise_distance(x1, x2, p, eps, keepdim)
+    full = torch.broadcast_shapes(*shapes)
+
+    def over(c: Tensor, y: Tensor) -> Tensor:
+        """c/y, for each number of d."""
+        quotient = torch.where(y == 0, 0, c / y)
+        return quotient if keepdim else quotient.unsqueeze(-1)
+
+    def apart(ta: Any, tb: Any) -> Tensor:
+        return -tb if ta is None else ta if tb is None else ta - tb
+
+    def both(v: Tensor) -> list[Tensor]:
+        return [sum_to(v, shapes[0]), sum_to(-v, shapes[1])]
+
+    def push(a: Tensor, b: Tensor, y: Tensor, ta: Any, tb: Any) -> Tensor:
+        return ((a - b + eps) * apart(ta, tb) * over(torch.ones_like(y), y)).sum(-1, keepdim=keepdim)
+
+    return Call(
+        push,
+        lambda a, b, y, c: both((a - b + eps) * over(c, y)),
+        (x1, x2, y),
+        lambda a, b, y, c, ta, tb: [
+            *both((apart(ta, tb) * over(c, y)).expand(full)),
+            torch.where(y == 0, 0, -c / y) * push(a, b, y, ta, tb),
+        ],
+        y=y,
+    )
+
+
+@rule("cdist", data=2, product=True, runs=True)
+def distances(followed: Any, x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: Any = None) -> Call:
+    """y_ij = ‖a_i − b_j‖. F: ⟨a_i − b_j, t_i − s_j⟩/y_ij with the tangents t of a and s of b."""
+    if p != 2:
+        raise NoRule(f"distances of order {p}")
+    shapes = x1.shape, x2.shape
+    y = torch.cdist(x1, x2, p, compute_mode or "use_mm_for_euclid_dist_if_necessary")
+
+    def over(c: Tensor, y: Tensor) -> Tensor:
+        return torch.where(y == 0, 0, c / y)
+
+    def push(a: Tensor, b: Tensor, y: Tensor, t: Tensor | None, s: Tensor | None) -> Tensor:
+        pieces = [(a * t).sum(-1, keepdim=True) - t @ b.mT] if t is not None else []
+        pieces += [(b * s).sum(-1).unsqueeze(-2) - a @ s.mT] if s is not None else []
+        return over(sum(pieces[1:], pieces[0]), y)
+
+    def towards(w: Tensor, a: Tensor | None, b: Tensor | None) -> list[Tensor]:
+        """Σ_j w_ij (a_i − b_j) and Σ_i w_ij (b_j − a_i)."""
+        both = [w.new_zeros(()), w.new_zeros(())]
+        if a is not None:
+            both = [a * w.sum(-1, keepdim=True), -w.mT @ a]
+        if b is not None:
+            both = [both[0] - w @ b, both[1] + b * w.sum(-2).unsqueeze(-1)]
+        return [sum_to(v, shape) for v, shape in zip(both, shapes, strict=True)]
+
+    return Call(
+        push,
+        lambda a, b, y, c: towards(over(c, y), a, b),
+        (x1, x2, y),
+        lambda a, b, y, c, t, s: [*towards(over(c, y), t, s), -over(c, y) * push(a, b, y, t, s)],
+        y=y,
+    )
+
+
+@rule("glu")
+def gated(x: Tensor, dim: int = -1) -> Call:
+    """With x = (a, b): y = a σ(b)."""
+
+    def push(x: Tensor, t: Tensor) -> Tensor:
+        (a, b), (ta, tb) = x.chunk(2, dim), t.chunk(2, dim)
+        s = torch.sigmoid(b)
+        return s * (ta + a * (1 - s) * tb)
+
+    def terms(x: Tensor, c: Tensor, t: Tensor) -> list[Tensor]:
+        (a, b), (ta, tb) = x.chunk(2, dim), t.chunk(2, dim)
+        s = torch.sigmoid(b)
+        slope = c * s * (1 - s)
+        return [torch.cat([slope * tb, slope * (ta + a * (1 - 2 * s) * tb)], dim)]
+
+    return Call(push, lambda x, c: torch.ops.aten.glu_backward(c, x, dim), (x,), terms)

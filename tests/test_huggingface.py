@@ -1,0 +1,95 @@
+"""Real models of `transformers` and `diffusers`: all calls by rules, J and gradients as autograd has them."""
+
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from zoo.huggingface import MODELS
+
+import jacnorm as jn
+
+BOTH_MODES = [replace(model, training=training) for model in MODELS for training in (False, True)]
+IN_SINGLE = [model for model in MODELS if model.single]
+
+
+class InDouble:
+    """`torch`, whose single precision is double: some models compute norms and softmax in float32."""
+
+    float32 = torch.float64
+
+    def __getattr__(self, name):
+        return getattr(torch, name)
+
+
+@pytest.fixture
+def in_double(case, monkeypatch):
+    for name in {type(module).__module__ for module in case.make()[0].modules()}:
+        if name.startswith("transformers.models."):
+            monkeypatch.setattr(sys.modules[name], "torch", InDouble())
+
+
+def dense_by_rows(model, x):
+    """(B, n_out, n_in), a row for each output, differentiable. Fused attention has no second derivative."""
+    with sdpa_kernel(SDPBackend.MATH):
+        z = x.clone().requires_grad_()
+        output = model(z.clone()).reshape(len(x), -1)
+    rows = [torch.autograd.grad(output[:, k].sum(), z, create_graph=True)[0] for k in range(output.shape[1])]
+    return torch.stack(rows, 1).flatten(2)
+
+
+def gradients(value, model):
+    found = torch.autograd.grad(value, list(model.parameters()), allow_unused=True)
+    return torch.cat(
+        [
+            (torch.zeros_like(p) if g is None else g).flatten()
+            for g, p in zip(found, model.parameters(), strict=True)
+        ]
+    )
+
+
+def far(actual, expected):
+    """The relative error."""
+    return float((actual.detach() - expected.detach()).norm() / expected.detach().norm())
+
+
+def agrees(case, tolerance):
+    model, x = case.make()
+    expected = dense_by_rows(model, x)
+    gradient = gradients(torch.linalg.matrix_norm(expected, 2).mean(), model)
+    for _ in range(2):  # examined, then known
+        J = jn.linearize(model, x)
+        assert (J.engine, J.reason) == ("layerwise", case.reason)
+        assert far(J.output, model(x)) < tolerance
+        assert far(J.dense(), expected) < tolerance
+        assert far(gradients(jn.AnalyticPenalty(1.0)(J), model), gradient) < tolerance
+    return J
+
+
+@pytest.mark.usefixtures("in_double")
+@pytest.mark.parametrize("case", BOTH_MODES, ids=str)
+def test_jacobian_and_gradient_of_its_norm(case):
+    J = agrees(case, 1e-7)
+    learning = [step.name for step in J.tape.steps if step.learns and step.terms is None]
+    assert not learning, "differentiated by autograd"
+
+
+@pytest.mark.parametrize("case", IN_SINGLE, ids=str)
+def test_as_it_is_with_its_float32(case):
+    agrees(case, 2e-6)
+
+
+@pytest.mark.usefixtures("in_double")
+@pytest.mark.parametrize("case", MODELS, ids=str)
+def test_samples_are_independent(case):
+    """Both ways, and a sample alone has the Jacobian that it has in the batch."""
+    model, x = case.make()
+    z = x.clone().requires_grad_()
+    assert not torch.autograd.grad(model(z)[0].sum(), z)[0][1:].any()
+    J = jn.linearize(model, x)
+    v, u = torch.randn_like(x), torch.randn_like(J.output)
+    v[1:], u[1:] = 0, 0
+    assert not J.jvp(v)[1:].any()
+    assert not J.vjp(u)[1:].any()
+    assert far(jn.linearize(model, x[:1]).dense(), J.dense()[:1]) < 1e-12

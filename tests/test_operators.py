@@ -1,0 +1,141 @@
+"""Every differentiable operator and module of PyTorch's own databases, against autograd."""
+
+import pytest
+import torch
+from operators import SKIPPED, Case, Model, cases, database, served
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_flatten
+
+from jacnorm import UnsupportedModelError
+from jacnorm.engines.pairing import Pairing
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # the operators' own
+TOLERANCE = 1e-7
+NO_SECOND_DERIVATIVE = ("is not implemented", "with out=")
+STEP = 1e-5  # of finite differences, where autograd has no second derivative
+
+
+@pytest.mark.parametrize("name", [name for name in database() if name not in SKIPPED])
+def test_an_operator(name):
+    found = cases(name)
+    assert found, "no sample fits; say so in SKIPPED"
+    assert {str(case): wrong for case in found if (wrong := list(differences(case)))} == {}
+
+
+def test_what_is_skipped_is_there():
+    assert set(SKIPPED) <= set(database())
+
+
+def differences(case):
+    """What is not as it should be: J, its products, and the gradient of uᵀJ v in all that learns."""
+    y = case.run()
+    generator = torch.Generator().manual_seed(4)
+    u = torch.randn(y.shape, dtype=torch.float64, generator=generator)
+    v = torch.randn(case.model.x.shape, dtype=torch.float64, generator=generator)
+    dense = torch.stack(
+        [pulled(case, row[None]).flatten() for row in torch.eye(u.numel(), dtype=torch.float64)]
+    )
+    wanted = gradients_by_autograd(case, u, v)
+
+    J = case.linearized()
+    how, why = served(J)
+    if "report" in why and dense.abs().max() > 1e-6:  # not where J is made of rounding errors
+        yield why
+    with torch.no_grad():
+        if not close(J.vjp(u).flatten(), u.flatten() @ dense):
+            yield "vjp"
+        if how == "refused":
+            if not any(reason in why for reason in NO_SECOND_DERIVATIVE):
+                yield why
+            return
+        if not close(J.jvp(v).flatten(), dense @ v.flatten()):
+            yield "jvp"
+        if not close(J.dense()[0], dense):
+            yield "dense"
+    for way, found in gradients_by_products(case, J, u, v):
+        yield from (f"{part}, {way}" for part in unlike(case, u, v, found, wanted))
+
+
+def pulled(case, u, *, twice=False):
+    """Jᵀu by autograd."""
+    x = case.model.x.clone().requires_grad_()
+    return torch.autograd.grad(case.run(x), x, u, create_graph=twice, materialize_grads=True)[0]
+
+
+def gradients(value, case):
+    parameters = list(case.model.parameters())
+    if not value.requires_grad:
+        return [torch.zeros_like(p) for p in parameters]
+    return torch.autograd.grad(
+        value, parameters, retain_graph=True, allow_unused=True, materialize_grads=True
+    )
+
+
+def gradients_by_autograd(case, u, v):
+    """None where PyTorch cannot."""
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            return gradients((pulled(case, u, twice=True) * v).sum(), case)
+    except RuntimeError as error:
+        if not any(reason in str(error) for reason in NO_SECOND_DERIVATIVE):
+            raise
+        return None
+
+
+def gradients_by_products(case, J, u, v):
+    """Each of the ways that penalties and users take."""
+    for first in ("vjp", "jvp"):
+        pairing = Pairing()
+        with torch.no_grad():
+            for product in ("vjp", "jvp") if first == "vjp" else ("jvp", "vjp"):
+                getattr(J, product)(u if product == "vjp" else v, pairing)
+        value = torch.zeros((), dtype=torch.float64)
+        yield f"{first} first, then paired", gradients(pairing.handed_over(value, 1.0), case)
+    yield "through jvp", gradients((J.jvp(v) * u).sum(), case)
+    yield "through vjp", gradients((J.vjp(u) * v).sum(), case)
+
+
+def unlike(case, u, v, found, wanted):
+    """Which gradients differ. Points where autograd's are infinite are not compared."""
+    if wanted is None:
+        directions = [torch.randn_like(p) for p in case.model.parameters()]
+        slope = sum((g * d).sum() for g, d in zip(found, directions, strict=True))
+        if not close(slope, slope_by_differences(case, u, v, directions), 1e-5):
+            yield "gradient by differences"
+        return
+    for (name, _), a, b in zip(case.model.named_parameters(), found, wanted, strict=True):
+        if torch.isfinite(b).all() and not close(a, b):
+            yield f"gradient of {name}"
+
+
+def slope_by_differences(case, u, v, directions):
+    values = []
+    for step in (STEP, -2 * STEP, STEP):  # the last takes the parameters back
+        for p, d in zip(case.model.parameters(), directions, strict=True):
+            p.data += step * d  # J does not notice
+        values.append((pulled(case, u) * v).sum())
+    return (values[0] - values[1]) / (2 * STEP)
+
+
+def close(found, expected, tolerance=TOLERANCE):
+    size = max(1.0, float(expected.abs().max()))
+    return found.shape == expected.shape and float((found - expected).abs().max()) <= tolerance * size
+
+
+def test_a_refusal_is_an_error_of_its_own():
+    (case, *_) = cases("nn.functional.multi_margin_loss")
+    J = case.linearized()
+    with pytest.raises(UnsupportedModelError, match="second derivatives"):
+        J.jvp(case.model.x)
+
+
+@pytest.mark.parametrize("zeros", [(), (1,), (1, 3), (0, 2, 4)])
+@pytest.mark.parametrize("product", [torch.cumprod, torch.prod])
+def test_products_with_zeros(product, zeros):
+    x = torch.randn(2, 5, dtype=torch.float64)
+    x[1, list(zeros)] = 0
+    assert list(differences(Case("product", str(zeros), made(product, x, 1)))) == []
+
+
+def made(call, x, *args):
+    return Model(call, *tree_flatten(((x.requires_grad_(), *args), {})))
