@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from zoo.huggingface import MODELS
 
@@ -93,3 +95,23 @@ def test_samples_are_independent(case):
     assert not J.jvp(v)[1:].any()
     assert not J.vjp(u)[1:].any()
     assert far(jn.linearize(model, x[:1]).dense(), J.dense()[:1]) < 1e-12
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "softmax",
+    [
+        lambda x, dtype: F.softmax(x, dim=-1, dtype=dtype),
+        lambda x, dtype: F.softmax(x, -1, 3, dtype),
+        lambda x, dtype: torch.softmax(x, -1, dtype),
+        lambda x, dtype: x.log_softmax(-1, dtype=dtype),
+        lambda x, dtype: x.log_softmax(-1, dtype),
+    ],
+)
+def test_softmax_in_another_precision(softmax, dtype):
+    """As eager attention takes it."""
+    layer, x = nn.Linear(4, 3).to(dtype), torch.randn(2, 4).to(dtype)
+    expected = torch.func.vmap(torch.func.jacrev(lambda z: softmax(layer(z), torch.float32)))(x)
+    J = jn.linearize(lambda z: softmax(layer(z), torch.float32), x)
+    assert (J.output.dtype, J.engine, J.reason) == (torch.float32, "layerwise", None)
+    assert far(J.dense().double(), expected.double()) < (2e-2 if dtype == torch.bfloat16 else 1e-6)

@@ -32,9 +32,7 @@ def differences(case):
     generator = torch.Generator().manual_seed(4)
     u = torch.randn(y.shape, dtype=torch.float64, generator=generator)
     v = torch.randn(case.model.x.shape, dtype=torch.float64, generator=generator)
-    dense = torch.stack(
-        [pulled(case, row[None]).flatten() for row in torch.eye(u.numel(), dtype=torch.float64)]
-    )
+    dense = dense_by_autograd(case)
     wanted = gradients_by_autograd(case, u, v)
 
     J = case.linearized()
@@ -60,6 +58,16 @@ def pulled(case, u, *, twice=False):
     """Jᵀu by autograd."""
     x = case.model.x.clone().requires_grad_()
     return torch.autograd.grad(case.run(x), x, u, create_graph=twice, materialize_grads=True)[0]
+
+
+def dense_by_autograd(case):
+    x = case.model.x.clone().requires_grad_()
+    y = case.run(x)
+    rows = [
+        torch.autograd.grad(y, x, row[None], retain_graph=True, materialize_grads=True)[0].flatten()
+        for row in torch.eye(y.numel()).double()
+    ]
+    return torch.stack(rows)
 
 
 def gradients(value, case):
@@ -134,8 +142,33 @@ def test_a_refusal_is_an_error_of_its_own():
 def test_products_with_zeros(product, zeros):
     x = torch.randn(2, 5, dtype=torch.float64)
     x[1, list(zeros)] = 0
-    assert list(differences(Case("product", str(zeros), made(product, x, 1)))) == []
+    assert list(differences(made(lambda x: product(x, 1), x))) == []
 
 
-def made(call, x, *args):
-    return Model(call, *tree_flatten(((x.requires_grad_(), *args), {})))
+INDEX = torch.tensor([[0, 2, 2], [1, 0, 1]])
+BY_RULE = {
+    "power of a constant": lambda x: 2.5**x,
+    "scattered into a constant": lambda x: torch.zeros(2, 4).double().scatter_add_(1, INDEX, x),
+    "put into a constant": lambda x: torch.ones(3, 3).double().index_copy_(0, torch.tensor([2, 0]), x),
+    "put into itself": lambda x: (2 * x).index_add_(0, torch.tensor([1, 1]), x.sin(), alpha=3),
+    "filled by name": lambda x: x.scatter(dim=1, index=INDEX, value=7.0),
+    "added by name": lambda x: x.scatter_add(dim=1, index=INDEX, src=x.square()),
+    "largest of each": lambda x: x.scatter_reduce(1, INDEX, x.exp(), "amax", include_self=False),
+    "joined with a constant": lambda x: torch.hstack([x, torch.ones(2, 1).double(), x.sin()]),
+    "joined by itself": lambda x: torch.vstack([x]),
+    "far from the largest": lambda x: (x - torch.tensor([900.0, 0.0, -900.0]).double()).logcumsumexp(1),
+    "rows and rows": lambda x: torch.cosine_similarity(x[None], x.sin()[:, None], -1),
+    "remainder": lambda x: (7 * x) % 2,
+    "near zero": lambda x: torch.sinc(x * torch.tensor([0.0, 1e-3, 0.03]).double()),
+}
+
+
+@pytest.mark.parametrize("name", BY_RULE)
+def test_a_call_by_rule(name):
+    case = made(BY_RULE[name], torch.randn(2, 3, dtype=torch.float64))
+    assert list(differences(case)) == []
+    assert served(case.linearized()) == ("rule", "")
+
+
+def made(call, x):
+    return Case("made here", "", Model(call, *tree_flatten(((x.requires_grad_(),), {}))))

@@ -65,7 +65,7 @@ def test_arguments_that_never_repeat_do_not_fill_the_memory():
 
     for times in range(1, 200):
         assert_close(jn.linearize(scaled, x, times).dense()[0], times * model.weight)
-    assert len(jn.verdicts._histories[scaled]) < 20
+    assert len(jn.verdicts.known_to_code(scaled)) < 20
 
 
 def test_ways_that_never_repeat_do_not_fill_the_memory():

@@ -10,6 +10,8 @@ After "Exact Spectral Norm Regularization for Neural Networks" (Johansson, Engsn
 """
 
 from .diagnosis import Diagnosis, doctor
+from .engines.own import rule
+from .engines.rules import Call
 from .errors import (
     CoupledSamplesError,
     InputError,
@@ -45,6 +47,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AnalyticPenalty",
+    "Call",
     "CoupledSamplesError",
     "Diagnosis",
     "Estimate",
@@ -68,6 +71,7 @@ __all__ = [
     "linearize",
     "local_lipschitz",
     "product_bound",
+    "rule",
     "singular_values",
     "singular_vectors",
     "spectral_norm",

@@ -18,6 +18,13 @@ from .tracing import tracing
 def check_input(x: object, at: str | None = None) -> None:
     if not isinstance(x, Tensor):
         raise InputError(f"x must be a tensor, found {type(x).__name__}.")
+    if x.is_complex() and at is None:
+        raise InputError(
+            f"x has dtype {x.dtype}: a Jacobian needs real inputs. Take the real and imaginary parts as two "
+            "numbers: linearize(lambda x: model(torch.view_as_complex(x)), torch.view_as_real(x)), and end "
+            "the model in torch.view_as_real, too, if its output is complex. (x.float() would lose the "
+            "imaginary part.)"
+        )
     if not x.is_floating_point() and at is None:
         raise InputError(
             f"x has dtype {x.dtype}: a Jacobian needs real inputs. Convert images with x.float(); for "
@@ -36,9 +43,11 @@ def run(model: Callable[..., Any], x: Tensor, *args: Any, **kwargs: Any) -> Any:
         return model(x, *args, **kwargs)
     except (torch.OutOfMemoryError, JacnormError):
         raise
-    except (RuntimeError, ValueError, TypeError) as error:
+    except (RuntimeError, ValueError, TypeError, IndexError, ArithmeticError, AssertionError) as error:
+        kind = "" if isinstance(error, RuntimeError | ValueError | TypeError) else f"{type(error).__name__}: "
         raise ModelError(
-            f"The model failed on x of shape {tuple(x.shape)}, dtype {x.dtype}: {str(error).rstrip('.')}. "
+            f"The model failed on x of shape {tuple(x.shape)}, dtype {x.dtype}: "
+            f"{kind}{str(error).rstrip('.')}. "
             f"{_advice(error, kwargs)}"
         ) from error
 
@@ -65,7 +74,8 @@ def check_output(output: object, x: Tensor, model: object) -> None:
             f"function that you define once, outside the loop: def f(x): return model(x){_first(output)}"
         )
     if not output.is_floating_point():
-        raise InputError(f"The model's output has dtype {output.dtype}; it must be real numbers.")
+        advice = ": end the model in torch.view_as_real" if output.is_complex() else ""
+        raise InputError(f"The model's output has dtype {output.dtype}; it must be real numbers{advice}.")
     if output.dim() == 0 or len(output) != len(x) or output.numel() == 0:
         raise InputError(
             f"The output has shape {tuple(output.shape)} for a batch of {len(x)}: its first axis must "

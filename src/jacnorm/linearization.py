@@ -20,7 +20,7 @@ from .errors import InputError
 from .estimators.gram import rows
 from .estimators.operator import Transposed, is_wide
 from .estimators.transforms import Affine, Map, Weighted
-from .precision import at_least_single, without_autocast
+from .precision import HALF, at_least_single, without_autocast
 from .tracing import tracing
 
 Transform = Callable[["Linearization", Tensor], "Linearization"]  # of J at some positions in the batch
@@ -55,6 +55,7 @@ class Linearization:
         self.input_dtype, self.device = section.first.dtype, section.first.device
         self.dtype, self.output_dtype = at_least_single(self.input_dtype), section.last.dtype
         self.activation_bytes = recorder.slots.bytes
+        self.is_half = any(dtype in HALF for dtype in (self.input_dtype, self.output_dtype, *recorder.dtypes))
         self._products: Tape | Affine | Weighted = products
         self._part = part
         self._tape, self._is_whole = products, products.whole

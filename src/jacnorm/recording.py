@@ -1,4 +1,4 @@
-"""`linearize`: runs a model once, and picks the engine that its Jacobian comes from."""
+"""`linearize`: runs a model once and records its calls. Where they are hidden, the model is one step."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def linearize(
     Further arguments are the model's own, as in linearize(model, x, mask=mask); J takes them for constants.
 
     engine
-        "layerwise" replays the layers without biases and with the recorded masks (the paper's
-        Algorithm 1), which needs a piecewise linear model; "autograd" takes any differentiable one;
-        "auto" takes the first where it can.
+        "auto" records the model call by call: those with a rule by it, others by autograd, one by one. Where
+        a model hides its calls (torch.jit, own autograd functions, activation checkpointing), the whole model
+        is one step by autograd. "layerwise" refuses such a model; "autograd" makes any model one step.
     batch_norm
         In training mode the batch's statistics are constants to J, as the paper has it. "flowing" lets the
         penalty's gradient pass through the variance all the same, so that it does not depend on the scale
@@ -229,12 +229,9 @@ def _as_one_step(request: Request, known: Verdict, reason: str) -> Linearization
             "There is no way from the input to the output, which would make the Jacobian zero: "
             f"{reason}. Freeze layers with requires_grad_(False) instead."
         )
-    if recorder.hooked:
-        raise UnsupportedModelError(
-            f"The model registers a hook on a tensor (register_hook), and {reason}: products "
-            f"with the Jacobian would "
-            "fire the hook. Leave it out, or write what it does as a torch.autograd.Function."
-        )
+    if recorder.hooked and not known.warned:
+        known.warned = True
+        warnings.warn(HOOKED, stacklevel=5)
     first, last = section.first, section.last
     tape = _one_step(first, last, gate)
     with without_autocast(first.device):
@@ -263,7 +260,9 @@ def _one_step(x: Tensor, y: Tensor, gate: Gate) -> Tape:
     leaves = [t for t in leaves_of(y) if t is not x]
     graph = ByAutograd([y], [x, *leaves], [True, *[False] * len(leaves)], gate)
     edges = (None, *leaves)
-    step = Step("model by autograd", (0,), 1, graph.push, graph.pull, bool(leaves), (), edges, None, graph)
+    step = Step(
+        "model by autograd", (0,), 1, graph.push, graph.pull, bool(leaves), (), edges, by_autograd=graph
+    )
     return Tape([step], 0, 1, whole=True)
 
 

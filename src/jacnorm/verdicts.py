@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .closures import LARGE, ByCode, is_made_anew
 from .engines.tape import Plan
 from .modules import modules_of
 from .tracing import inside_torch_func, while_tracing
@@ -41,7 +42,7 @@ class History:
 class Verdict:
     history: History
     independent: bool = False  # samples do not see each other
-    layerwise: bool = False  # every call has a rule, and the products are autograd's
+    layerwise: bool = False  # its calls can be recorded one by one, and the products are autograd's
     reason: str | None = None  # why not, where that is known
     plan: Plan = ()  # the calls that were checked last, and found right
     warned: bool = False  # of hooks
@@ -64,7 +65,7 @@ class Verdict:
         return is_due
 
     def learn(self, reason: str | None, plan: Plan) -> None:
-        """What a check has shown of the layerwise engine."""
+        """What a check has shown: why calls cannot be recorded one by one, or which they are."""
         self.layerwise, self.reason, plans = reason is None, reason, self.history.plans
         if len(plans) > MOST:
             plans.clear()
@@ -89,10 +90,10 @@ class Verdict:
         return self.layerwise, self.refusal
 
 
-LARGE = 8  # a whole number from here on is no axis: the time of a diffusion model, say
 MOST = 64  # modes of a model, and ways through it: what never repeats must not fill the memory
 MOST_SHAPES = 1024  # as many lengths as texts may have
 _histories: weakref.WeakKeyDictionary[Any, dict[Any, History]] = weakref.WeakKeyDictionary()
+known_to_code: ByCode[dict[Any, History]] = ByCode(dict)
 
 
 def is_power(n: int, base: int) -> bool:
@@ -135,7 +136,7 @@ def _history(model: Any, how: tuple[Any, ...]) -> History:
     if isinstance(owner, Tensor):  # which compares elements, not objects
         return History()
     try:
-        known = _histories.setdefault(owner, {})
+        known = known_to_code(model) if is_made_anew(model) else _histories.setdefault(owner, {})
         if len(known) > MOST:
             known.clear()
         return known.setdefault((what, _modes(model), *how), History())

@@ -71,7 +71,7 @@ def refusal(tape: Tape, output: Tensor, x: Tensor, eps: float) -> str | None:
         f"The backward pass of a layer cannot be differentiated{suspects}: it is marked "
         "@once_differentiable, or it leaves autograd (detach, no_grad, NumPy, a kernel of its own). J v, and "
         "the gradient of Jᵀu, would be wrong. Write its backward with operations that PyTorch can "
-        "differentiate, or replace the layer. To measure, take spectral_norm(J.dense()) under no_grad()."
+        "differentiate, give it a rule (jn.rule), or replace the layer. To measure, spectral_norm(J) will do."
     )
 
 

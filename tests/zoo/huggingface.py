@@ -160,6 +160,12 @@ def _decoder(kind: str, attention: str = "sdpa") -> Any:
     return _classifier(kind, LastToken, attention, "ForCausalLM", **options, **TWO)
 
 
+def _falcon() -> nn.Module:
+    """One head of keys and values for all queries, broadcast."""
+    options = {"vocab_size": 7, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
+    return _classifier("Falcon", LastToken, "sdpa", "ForCausalLM", initializer_range=0.3, **options)()
+
+
 def _clip() -> nn.Module:
     options = {
         "image_size": 8,
@@ -200,6 +206,7 @@ MODELS = [
     Model("Llama", _decoder("Llama"), (4, 8), single=True),
     Model("Llama, eager attention", _decoder("Llama", "eager"), (4, 8), single=True),
     Model("Qwen2", _decoder("Qwen2"), (4, 8), single=True),
+    Model("Falcon", _falcon, (4, 8)),
     Model("CLIP vision", _clip, (1, 8, 8)),
     Model("U-Net of diffusers", _unet, (1, 4, 4)),
 ]

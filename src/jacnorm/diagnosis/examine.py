@@ -27,8 +27,8 @@ RUNS = 3
 def doctor(model: Any, x: Tensor) -> Diagnosis:
     """Examine how jacnorm serves `model`, in the mode it is in, on a batch like `x`. Print the result.
 
-    It tells call by call which rule applies; the engine, and what keeps the model from the layerwise one;
-    what a training step with `SpectralPenalty` costs; what to beware of. The model is left as it was.
+    It tells call by call which kind of rule applies, what goes by autograd and why; what a
+    training step with `SpectralPenalty` costs; what to beware of. The model is left as it was.
 
     >>> from torch import nn
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from .. import checks, engines
 from ..engines.calls import CONSTANT, canonical_name, opened
+from ..engines.hooks import seeing_module_hooks
 from ..engines.recorder import Recorder
 from ..engines.tape import Slot, Step, Tape
 from ..errors import CoupledSamplesError, UnsupportedModelError
@@ -79,8 +80,8 @@ class Call:
     layer: str  # path of the module that made it
     line: str | None  # of the user's code
     shape: torch.Size
-    rule: str | None  # how the layerwise engine takes it; None if it does not
-    reason: str | None  # why not
+    rule: str | None  # of which kind; None if it goes by autograd
+    reason: str | None  # why it does
     seconds: float
     finite: bool
     dead: float  # the part of a ReLU's units that are zero for every sample
@@ -104,7 +105,7 @@ class Examiner(Recorder):
         self.paths = paths
 
     def run(self, model: Any) -> None:
-        with torch.enable_grad(), self, uncompiled():
+        with torch.enable_grad(), self, uncompiled(), seeing_module_hooks():
             checks.run(model, self._inside)
 
     def first_coupled(self) -> Call | None:

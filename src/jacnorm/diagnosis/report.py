@@ -20,7 +20,7 @@ CALL_WIDTH = 20
 class Diagnosis:
     """What `doctor` found: print it, or look at its parts.
 
-    `calls` are in the order they ran; `reason` is why the engine is not the layerwise one; `problem` is why
+    `calls` are in the order they ran; `reason` is what goes by autograd, and why; `problem` is why
     the model cannot be served at all; `cost` is None where there is nothing to train.
     """
 

@@ -11,6 +11,8 @@ gradient passes in both conventions: it cannot be told apart from the loss's.)
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -54,15 +56,27 @@ class Statistics:
 
 @dataclass
 class Gate:
-    """Closed while Jacobian products are taken: statistics then pass no gradient to the input."""
+    """Closed while Jacobian products are taken: statistics then pass no gradient to the input.
+
+    `quiet` while anything of J is: the user's hooks do not fire.
+    """
 
     closed: bool = False
+    quiet: bool = False
 
     def __enter__(self) -> None:
         self.closed = True
 
     def __exit__(self, *_: object) -> None:
         self.closed = False
+
+    @contextmanager
+    def silence(self) -> Iterator[None]:
+        self.quiet = True
+        try:
+            yield
+        finally:
+            self.quiet = False
 
 
 def batch_norm(
@@ -81,7 +95,8 @@ def batch_norm(
 ) -> tuple[Call, Statistics | None]:
     """The call, whose F is its own transpose, and the batch's statistics, in training mode.
 
-    With a gate, y can serve the autograd engine too. `given` statistics take the place of this batch's own.
+    With a gate, y can be part of a model that is one step by autograd. `given` statistics take the place of
+    this batch's own.
     """
     if given is not None:
         y = given.normalized(x, flowing)
@@ -94,6 +109,8 @@ def batch_norm(
     # Of one value a channel, or parameters of another size, the framework makes an error of its own.
     if not training or not fits or x.numel() <= x.shape[1]:
         y = F.batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps)
+        if not fits:  # it counts numbers only, and its own backward pass fails on them
+            raise ValueError("the parameters of batch norm must be vectors with a number for each channel")
         # Without any variance there is no sample either: a part of a batch may be empty.
         inverse_std = torch.rsqrt((x.new_zeros(x.shape[1]) if running_var is None else running_var) + eps)
     elif gate is None:

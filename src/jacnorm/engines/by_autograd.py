@@ -10,7 +10,6 @@ differentiated twice, and nothing three times.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -23,6 +22,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.checkpoint import CheckpointError
 
 from ..errors import UnsupportedModelError
+from .batchnorm import Gate
 from .tape import FREED, Parts
 
 
@@ -38,14 +38,13 @@ class ByAutograd:
         ys: Sequence[Tensor],
         leaves: Sequence[Tensor],
         followed: Sequence[bool],
-        gate: AbstractContextManager[Any] | None = None,
+        gate: Gate | None = None,
     ):
-        self._like = [torch.empty_like(y, device="meta") for y in ys]
-        self._device = ys[0].device
+        self._like = [(y.shape, y.dtype, y.device) for y in ys]
         self.handles: tuple[Tensor, ...] = tuple(handle(t) for t in (*ys, *leaves))
         self._node: Any = None
         self._followed = followed
-        self._gate = gate or nullcontext()
+        self._gate = gate or Gate()
         self._flipped: tuple[list[Tensor], Sequence[Tensor | None]] | None = None
         self.refusal: str | None = None  # why there is nothing but the value of Jᵀu
 
@@ -75,11 +74,11 @@ class ByAutograd:
         return [t for t, is_followed in zip(self._leaves, self._followed, strict=True) if is_followed]
 
     def _zeros(self) -> list[Tensor]:
-        return [torch.zeros_like(like, device=self._device) for like in self._like]
+        return [torch.zeros(shape, dtype=dtype, device=device) for shape, dtype, device in self._like]
 
     def pull(self, c: Any) -> Sequence[Tensor | None]:
         pairs = [(y, part) for y, part in zip(self._ys, _listed(c), strict=True) if part is not None]
-        with self._gate:
+        with self._gate, self._gate.silence():
             return _gradient([y for y, _ in pairs], self._xs, [part for _, part in pairs], create_graph=False)
 
     def push(self, *ts: Tensor | None) -> Any:
@@ -88,7 +87,7 @@ class ByAutograd:
             self._flip(self._zeros())
         assert self._flipped is not None
         cs, pulled = self._flipped
-        return self._parts(_transposed(pulled, ts, cs), cs)
+        return self._parts(self._transposed(pulled, ts, cs), cs)
 
     def pull_for_meeting(self, c: Any) -> tuple[Any, Sequence[Tensor | None]]:
         """Fᵀc with a graph, which `meet` with the same c needs. (The pair stands for c from here on.)"""
@@ -101,20 +100,24 @@ class ByAutograd:
         """F(t), and the gradients of ⟨c, F(t)⟩ in `reads`."""
         cs, pulled = flipped
         self._flipped = None
-        found = _transposed(pulled, ts, [*cs, *self._leaves])
+        found = self._transposed(pulled, ts, [*cs, *self._leaves])
         return self._parts(found[: len(cs)], cs), found[len(cs) :]
 
     def pull_and_meet(self, c: Any, ts: Sequence[Tensor | None]) -> tuple[Any, Sequence[Tensor | None]]:
         """Fᵀc, and the gradients of ⟨c, F(t)⟩ in `reads`."""
         (cs, pulled), plain = self.pull_for_meeting(c)
         self._flipped = None
-        return plain, _transposed(pulled, ts, [*cs, *self._leaves])[len(cs) :]
+        return plain, self._transposed(pulled, ts, [*cs, *self._leaves])[len(cs) :]
 
     def _flip(self, cs: list[Tensor]) -> tuple[list[Tensor], Sequence[Tensor | None]]:
-        with torch.enable_grad(), self._gate:
+        with torch.enable_grad(), self._gate, self._gate.silence():
             cs = [c.detach().requires_grad_() for c in cs]
             self._flipped = cs, _gradient(self._ys, self._xs, cs, create_graph=True)
         return self._flipped
+
+    def _transposed(self, *values: Any) -> Sequence[Tensor | None]:
+        with self._gate.silence():
+            return _transposed(*values)
 
     def _parts(self, found: Sequence[Tensor | None], cs: Sequence[Tensor]) -> Any:
         ys = [torch.zeros_like(c) if t is None else t for t, c in zip(found, cs, strict=True)]

@@ -43,7 +43,17 @@ ASKING = frozenset(
             "is_inference",
             "is_signed",
         ),
-        *("__len__", "__hash__", "__repr__", "__bool__", "__format__", "get_device", "register_hook", "item"),
+        *(
+            "__len__",
+            "__hash__",
+            "__repr__",
+            "__bool__",
+            "__format__",
+            "get_device",
+            "register_hook",
+            "item",
+            "retain_grad",
+        ),
         *(
             "get shape",
             "get dtype",
@@ -81,6 +91,8 @@ ASKING = frozenset(
         *("long", "int", "bool", "short", "byte", "char", "tolist", "is_autocast_enabled", "is_nonzero"),
     ]
 )
+# Calls that have to do with autograd's graph of the loss alone.
+OF_THE_GRAPH = frozenset(["register_hook", "retain_grad", "get grad_fn", "get _backward_hooks"])
 HARMLESS = (int, float, bool, str, torch.Size, torch.dtype, torch.device, torch.layout, type(None))
 # What the second argument is called, by one function or another.
 _SECOND = ("other", "mat2", "vec")
@@ -102,6 +114,8 @@ def _name(func: Any) -> tuple[str, bool]:
 
 @cache
 def _plain_name(func: Any) -> tuple[str, bool]:
+    if (own := getattr(func, "own_name", None)) is not None:  # see `engines/own.py`
+        return str(own), False
     name = getattr(func, "__name__", type(func).__name__)
     if name == "__get__":
         return f"get {func.__self__.__name__}", False

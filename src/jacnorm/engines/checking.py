@@ -12,11 +12,13 @@ from torch import Tensor
 
 from ..precision import at_least_single
 from .by_autograd import OwnCall, by_itself
+from .own import take_back, wrong_gradient
 from .rules import RULES, Call
 from .slots import Slots
 from .tape import Parts, Slot, Step
 
 COARSE = 0.1  # bfloat16 is off by a few percent in a deep network
+REPORT = " (please report this model)"
 FLOOR = 1e3  # rounding errors: products below this many are not compared
 
 
@@ -38,14 +40,15 @@ def check_call(
         module.set_rng_state(device_state)
     if own is None:
         return None
-    sources = [slots.of(t) for t in own.used if slots.of(t) is not None]
-    return partial(_compared, own, sources, [t for t in own.used if slots.of(t) is not None])
+    sources = [(slots.of(t), t.shape, t.dtype) for t in own.used if slots.of(t) is not None]
+    compared = partial(_compared, own, sources)
+    if RULES[name].own is None:
+        return compared
+    return partial(_compared_own, compared, run, [t for t in own.used if slots.of(t) is not None])
 
 
-def _compared(
-    own: OwnCall, sources: list[Slot | None], followed: list[Tensor], step: Step, call: Call, y: Any
-) -> str | None:
-    """What is wrong with a rule, or None."""
+def _compared(own: OwnCall, followed: list[Any], step: Step, call: Call, y: Any) -> str | None:
+    """What is wrong with a rule, or None. (`followed`: slot, shape and dtype of each before the call.)"""
     result = [
         t
         for t in (y if isinstance(y, tuple | list) else [y])
@@ -60,61 +63,90 @@ def _compared(
     tolerance = min(4 * eps**0.5, COARSE)
     for a, b in zip(result, theirs_y, strict=True):
         if a.shape != b.shape or _distance(a.detach(), b) > tolerance:
-            return "its rule gives another result than the call (please report this model)"
-    cs = [_probe(t, i) for i, t in enumerate(theirs_y)]
+            return f"its rule gives another result than the call{REPORT}"
+    device, sources = theirs_y[0].device, [s for s, *_ in followed]
+    cs = [_probe(t.shape, t.dtype, device, i) for i, t in enumerate(theirs_y)]
+    own.outputs = theirs_y = []  # large, and not needed any more
     c = Parts(cs) if RULES[step.name].parts else cs[0]
     theirs_c = cs[0] if count == 1 else Parts([*cs, *[None] * (count - len(cs))])
-    ts = {s: _probe(x, 7 + i) for i, (s, x) in enumerate(zip(sources, followed, strict=True))}
     with torch.no_grad():
         theirs = own.graph.pull(theirs_c)
         try:
             ours = step.pull(*call.reads, c)
+        except (RuntimeError, IndexError, TypeError) as error:
+            return f"a rule failed{REPORT}: {error}"
+        floor = FLOOR * eps * sum(map(_size, cs))
+        if wrong := _different(step.sources, ours, followed, theirs, floor, tolerance):
+            return wrong
+        del ours
+        ts = {s: _probe(shape, dtype, device, 7 + i) for i, (s, shape, dtype) in enumerate(followed)}
+        try:
             pushed = step.push(*call.reads, *[None if s is None else ts[s] for s in step.sources])
         except (RuntimeError, IndexError, TypeError) as error:
-            return f"a rule failed (please report this model): {error}"
+            return f"a rule failed{REPORT}: {error}"
+    return _asymmetry(pushed, cs, theirs, ts, sources, tolerance)
+
+
+def _different(
+    sources: Any, ours: Any, followed: list[Any], theirs: Any, floor: float, tolerance: float
+) -> str | None:
+    """What is wrong with the cotangents of a rule, or None."""
     found: dict[Slot | None, Any] = {}
-    for s, g in zip(step.sources, ours, strict=True):
+    for s, g in zip(sources, ours, strict=True):
         if s is not None and g is not None:
             found[s] = found[s] + g if s in found else g
-    floor = FLOOR * eps * sum(float(at.norm()) for at in cs)
-    for s, g in zip(sources, theirs, strict=True):
-        a, b = (torch.zeros_like(ts[s]) if t is None else t for t in (found.get(s), g))
-        if a.shape != b.shape:
-            return "a rule gave a wrong shape (please report this model)"
+    for (s, shape, _), g in zip(followed, theirs, strict=True):
+        known = [t for t in (found.get(s), g) if t is not None]
+        if not known:
+            continue
+        a, b = known if len(known) == 2 else (known[0], torch.zeros_like(known[0]))
+        if a.shape != b.shape or a.shape != shape:
+            return f"a rule gave a wrong shape{REPORT}"
         if not _distance(a, b, floor) <= tolerance:
-            return (
-                f"its products differ from autograd's by {_distance(a, b, floor):.1e} (please report "
-                f"this model)"
-            )
-    return _asymmetry(pushed, cs, theirs, ts, sources, tolerance)
+            return f"its products differ from autograd's by {_distance(a, b, floor):.1e}{REPORT}"
+    return None
+
+
+def _compared_own(
+    compared: Any, run: partial[Any], followed: list[Tensor], step: Step, call: Call, y: Any
+) -> str | None:
+    """Of a rule that the user has given: its gradients, too. A wrong one is not used again."""
+    wrong = compared(step, call, y)
+    if wrong is None:
+        c, *ts = (_probe(t.shape, t.dtype, t.device, i) for i, t in enumerate([y, *followed]))
+        tolerance = min(4 * torch.finfo(y.dtype).eps ** 0.5, COARSE)
+        try:
+            wrong = wrong_gradient(RULES[step.name], run, followed, c, ts, tolerance)
+        except (RuntimeError, IndexError, TypeError) as error:
+            wrong = f"its rule failed: {error}"
+    if wrong is not None:
+        wrong = str(wrong).replace(REPORT, "")
+        take_back(step.name, wrong)
+    return wrong
 
 
 def _asymmetry(pushed: Any, cs: Any, theirs: Any, ts: Any, sources: Any, tolerance: float) -> str | None:
     """⟨F t, c⟩ and ⟨t, Fᵀ c⟩ are the same number."""
     pushed = pushed if isinstance(pushed, Parts) else [pushed]
-    one = sum(float((p.double() * c.double()).sum()) for p, c in zip(pushed, cs, strict=False))
-    other = sum(
-        float((g.double() * ts[s].double()).sum())
-        for s, g in zip(sources, theirs, strict=True)
-        if g is not None
-    )
-    size = sum(float(p.double().norm() * c.double().norm()) for p, c in zip(pushed, cs, strict=False))
-    size = max(
-        size,
-        sum(
-            float(g.double().norm() * ts[s].double().norm())
-            for s, g in zip(sources, theirs, strict=True)
-            if g is not None
-        ),
-    )
-    scale = sum(float(c.double().norm()) for c in cs) * sum(float(t.double().norm()) for t in ts.values())
-    eps = torch.finfo(at_least_single(cs[0].dtype)).eps if cs[0].is_floating_point() else 1e-7
+    pairs = [(g, ts[s]) for s, g in zip(sources, theirs, strict=True) if g is not None]
+    one = sum(_inner(p, c) for p, c in zip(pushed, cs, strict=False))
+    other = sum(_inner(g, t) for g, t in pairs)
+    size = sum(_size(p) * _size(c) for p, c in zip(pushed, cs, strict=False))
+    size = max(size, sum(_size(g) * _size(t) for g, t in pairs))
+    scale = sum(map(_size, cs)) * sum(map(_size, ts.values()))
+    eps = torch.finfo(at_least_single(cs[0].dtype)).eps
     if abs(one - other) <= max(tolerance * size, FLOOR * eps * scale) or size != size:
         return None
-    return (
-        f"F and Fᵀ of its rule are not transposes of each other: {abs(one - other) / size:.1e} "
-        f"(please report this model)"
-    )
+    distance = abs(one - other) / size
+    return f"F and Fᵀ of its rule are not transposes of each other: {distance:.1e} (please report this model)"
+
+
+def _inner(a: Tensor, b: Tensor) -> float:
+    return float((a * b).sum(dtype=torch.float64))
+
+
+def _size(t: Tensor) -> float:
+    return float(torch.linalg.vector_norm(t, dtype=torch.float64))
 
 
 def _distance(a: Tensor, b: Tensor, floor: float = 0.0) -> float:
@@ -125,11 +157,11 @@ def _distance(a: Tensor, b: Tensor, floor: float = 0.0) -> float:
         if not torch.equal(torch.isfinite(a), torch.isfinite(b)):
             return float("inf")
         a, b = a[both], b[both]
-    size = max(float(b.norm()), float(a.norm()), floor, torch.finfo(dtype).tiny)
-    return float((a - b).norm()) / size
+    size = max(_size(b), _size(a), floor, torch.finfo(dtype).tiny)
+    return _size(a - b) / size
 
 
-def _probe(like: Tensor, seed: int) -> Tensor:
+def _probe(shape: torch.Size, dtype: torch.dtype, device: torch.device, seed: int) -> Tensor:
+    """Random numbers, in the precision of the call: large activations are not to be doubled."""
     generator = torch.Generator("cpu").manual_seed(seed)
-    dtype = torch.complex128 if like.is_complex() else torch.float64
-    return torch.randn(like.shape, generator=generator, dtype=dtype, device="cpu").to(like.detach())
+    return torch.randn(shape, generator=generator, dtype=dtype, device="cpu").to(device)

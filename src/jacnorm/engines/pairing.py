@@ -32,7 +32,7 @@ class Pairing:
         self.left: dict[Slot, Any] = {}
         self._first: Literal["push", "pull"] | None = None
         self._terms: dict[int, tuple[Tensor, Tensor]] = {}  # by the edge's identity
-        self._live: list[tuple[Step, Any, Tensor, Tensor]] = []  # calls that autograd differentiates
+        self._later: list[tuple[Tensor, Tensor]] = []  # F(t) with a graph, and its cotangent
 
     def push(self, step: Step, read: list[Tensor], ts: list[Any]) -> Any:
         if not step.learns:
@@ -46,6 +46,10 @@ class Pairing:
             return step.push(*read, *ts)
         if step.by_autograd is not None:
             y, terms = step.by_autograd.meet(c, ts)
+            self._add(step, terms)
+            return y
+        if step.meet is not None and c.dtype != torch.float16:
+            y, terms = step.meet(*read, c, *ts)
             self._add(step, terms)
             return y
         if step.terms is None:
@@ -89,32 +93,33 @@ class Pairing:
                 self._terms[id(edge)] = (edge, term if known is None else known[1] + term)
 
     def _leave_to_autograd(self, step: Step, read: list[Tensor], c: Any, ts: list[Any]) -> Any:
+        """Differentiate F(t) by autograd, in this call and no further."""
+        if tracing() or inside_torch_func():  # which take no gradients now; backward() will
+            with torch.enable_grad():
+                y = step.push(*read, *ts)
+            self._later += [(y, c)] if y.requires_grad else []
+            return y.detach()
+        own = [t if e is None else t.detach().requires_grad_() for t, e in zip(read, step.edges, strict=True)]
         with torch.enable_grad():
-            y = step.push(*read, *ts)
-        if y.requires_grad:
-            self._live.append((step, read, y, c))
+            y = step.push(*own, *ts)
+        wanted = [t for t, e in zip(own, step.edges, strict=True) if e is not None]
+        found = iter(torch.autograd.grad(y, wanted, c, allow_unused=True))
+        self._add(step, [None if e is None else next(found) for e in step.edges])
         return y.detach()
 
     def handed_over(self, value: Tensor, factor: float, again: Again | None = None) -> Tensor:
         """The value, with the gradient of factor · uᵀJ v. `again` computes it so that it can be
         differentiated as often as one likes."""
         edges, terms = [e for e, _ in self._terms.values()], [t for _, t in self._terms.values()]
-        ys, cs = [y for *_, y, _ in self._live], [c for *_, c in self._live]
+        ys, cs = [y for y, _ in self._later], [c for _, c in self._later]
         if not edges and not ys:
             return value
-        handed: Tensor = _HandedOver.apply(value, factor, again, *edges, *ys, *terms, *cs)
+        function = _HandedOverAnywhere if tracing() or inside_torch_func() else _HandedOver
+        handed: Tensor = function.apply(value, factor, again, *edges, *ys, *terms, *cs)
         return handed
 
     def gradients(self, edges: Sequence[Tensor]) -> list[Tensor | None]:
         """The gradient of uᵀJ v at each edge, now."""
-        for step, read, y, c in self._live:
-            wanted = [(i, t) for i, t in enumerate(read) if step.edges[i] is not None and t.requires_grad]
-            found = torch.autograd.grad(y, [t for _, t in wanted], c, allow_unused=True)
-            terms: list[Tensor | None] = [None] * len(read)
-            for (i, _), term in zip(wanted, found, strict=True):
-                terms[i] = term
-            self._add(step, terms)
-        self._live = []
         return [self._terms[id(e)][1] if id(e) in self._terms else None for e in edges]
 
     def after(self, first: Literal["push", "pull"], left: dict[Slot, Any]) -> Pairing:
@@ -126,14 +131,14 @@ class _HandedOver(torch.autograd.Function):
     """Its gradient at each edge is the term that was found for it, times the factor."""
 
     @staticmethod
-    def forward(value: Tensor, factor: float, again: Again | None, *tensors: Tensor) -> Tensor:
+    def forward(ctx: Any, value: Tensor, factor: float, again: Again | None, *tensors: Tensor) -> Tensor:
+        _HandedOver.keep(ctx, factor, again, tensors)
         return value.clone()
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
-        _, ctx.factor, ctx.again, *tensors = inputs
-        ctx.count = len(tensors) // 2
-        ctx.edges = tensors[: ctx.count] if ctx.again else ()
+    def keep(ctx: Any, factor: float, again: Again | None, tensors: Sequence[Tensor]) -> None:
+        ctx.factor, ctx.again, ctx.count = factor, again, len(tensors) // 2
+        ctx.edges = tensors[: ctx.count] if again else ()
         ctx.save_for_backward(*tensors[ctx.count :])
 
     @staticmethod
@@ -146,15 +151,43 @@ class _HandedOver(torch.autograd.Function):
                 ctx.again(), ctx.edges, gradient, create_graph=True, allow_unused=True
             )
             return None, None, None, *found, *nothing
-        scale = ctx.factor * gradient
-        return None, None, None, *[t * scale for t in ctx.saved_tensors], *nothing
+        scale, terms = ctx.factor * gradient, ctx.saved_tensors
+        if not _is_one(scale):
+            terms = [t * scale for t in terms]
+        return None, None, None, *terms, *nothing
+
+
+class _HandedOverAnywhere(_HandedOver):
+    """The same in the form that torch.func and torch.compile want, which takes longer to call."""
+
+    @staticmethod
+    def forward(value: Tensor, factor: float, again: Again | None, *tensors: Tensor) -> Tensor:  # type: ignore[override]
+        return value.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        _, factor, again, *tensors = inputs
+        _HandedOver.keep(ctx, factor, again, tensors)
+
+
+def _is_one(scale: Tensor) -> bool:
+    """Most often, as penalties put their weight into the sweeps. (Elsewhere than on the CPU to ask takes
+    long.)"""
+    return scale.device.type == "cpu" and not tracing() and not inside_torch_func() and float(scale) == 1.0
+
+
+def split_factor(factor: float, J: Any) -> tuple[float, float]:
+    """What of a factor goes into the second sweep, and what is left for backward(): all into the sweep,
+    unless numbers would vanish in half precision."""
+    return (1.0, factor) if J.is_half else (factor, 1.0)
 
 
 def refuse_second_derivatives() -> None:
     raise InputError(
-        "The penalty holds singular vectors fixed, so that its gradient is right and cannot be "
-        "differentiated again: call backward() and autograd.grad() without create_graph=True. For second "
-        "derivatives of a small network take torch.linalg.matrix_norm(J.dense(), 2)."
+        "The gradient of a penalty cannot be differentiated again: call backward() and "
+        "autograd.grad() without "
+        "create_graph=True. (Singular vectors are held fixed, and terms are found without a graph. Only "
+        "FrobeniusPenalty on a piecewise linear network has second derivatives.)"
     )
 
 

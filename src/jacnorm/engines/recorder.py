@@ -14,12 +14,14 @@ from torch.overrides import TorchFunctionMode
 
 from ..precision import as_recorded
 from ..tracing import inside_torch_func, tracing
+from . import hooks
 from .ancestry import Ancestry
 from .batchnorm import Gate, Statistics, batch_norm, in_functional_order, under_saved_tensor_hooks
 from .by_autograd import by_itself, handle, hardsigmoid
 from .calls import (
     ASKING,
     CONSTANT,
+    OF_THE_GRAPH,
     canonical_name,
     carries_no_derivative,
     is_counter,
@@ -100,6 +102,11 @@ class Recorder(TorchFunctionMode):
         return Tape(self._steps, self._source, self._target, weights, self.kept)
 
     @property
+    def dtypes(self) -> Sequence[torch.dtype]:
+        """Of all activations."""
+        return self.slots.dtypes[:1] if self.slots.one_dtype else self.slots.dtypes
+
+    @property
     def eps(self) -> float:
         """Of the coarsest precision that occurred."""
         return max((torch.finfo(dtype).eps for dtype in set(self.slots.dtypes)), default=torch.finfo().eps)
@@ -119,19 +126,23 @@ class Recorder(TorchFunctionMode):
         run = partial(func, *args, **kwargs)
         args, kwargs = one_way(args, kwargs)
         name, in_place = canonical_name(func, args)
-        if name == "batch_norm":
-            return self._batch_norm(func, args, kwargs)
+        rule = RULES.get(name)
+        if rule is None:
+            if name == "batch_norm":
+                return self._batch_norm(func, args, kwargs)
+            if name in CONSTANT:
+                return self._constant(run, args)
+            if name == hooks.NAME:
+                return self._through_hook(run)
+            if name in ASKING:
+                self.hooked |= name == "register_hook"
+                y = run()
+                if carries_no_derivative(y) or name in OF_THE_GRAPH:
+                    return y
         if not torch.is_grad_enabled():
             self.without_grad = self.without_grad or name
-        if not torch.is_grad_enabled() or name in CONSTANT:
             return self._constant(run, args)
-        if name in ASKING:
-            self.hooked |= name == "register_hook"
-            y = run()
-            if carries_no_derivative(y) or name == "register_hook":
-                return y
         self._check_call(name, args, kwargs)
-        rule = RULES.get(name)
         in_place = in_place or bool(kwargs.get("inplace"))
         try:
             if rule is None:
@@ -152,16 +163,28 @@ class Recorder(TorchFunctionMode):
                 self._ancestry.cut(t)
         return y
 
+    def _through_hook(self, run: partial[Any]) -> Any:
+        """An identity that a module with a full backward hook inserts."""
+        ys = run()
+        for x, y in zip(run.args, ys, strict=True):
+            slot = self.slots.of(x)
+            if slot is not None and y is not x:
+                self._steps.append(
+                    Step(hooks.NAME, (slot,), self.slots.new(y), _same, _listing(_same), False)
+                )
+        return ys
+
     def _check_call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """What keeps the whole model from being recorded."""
         if under_saved_tensor_hooks():
             raise NotRecorded(f"{name} is called under saved-tensor hooks (checkpointing, offloading)")
-        others = (t for t in tensors((args, kwargs)) if self.slots.of(t) is None)
-        if self._descends(*others):
-            raise NotRecorded(self._hidden(HIDDEN))
+        if self._ancestry is not None:
+            others = (t for t in tensors((args, kwargs)) if self.slots.of(t) is None)
+            if self._descends(*others):
+                raise NotRecorded(self._hidden(HIDDEN))
 
     def _by_rule(self, rule: Rule, name: str, run: Any, args: Any, kwargs: Any, in_place: bool) -> Any:
-        if kwargs.get("out") is not None:
+        if kwargs and kwargs.get("out") is not None:
             raise NoRule("it writes into out=")
         if not self.slots.one_dtype and any(t.is_complex() for t in tensors((args, kwargs))):
             raise NoRule("complex numbers")
@@ -170,8 +193,7 @@ class Recorder(TorchFunctionMode):
         sources = self._sources(rule, name, args, kwargs)
         if rule.like and sources == (None,):  # only the shape comes from the input
             return run()
-        written = args[0] if in_place else None  # it is a new activation after the call
-        read = [t for t in factors(rule, args, kwargs) if t is not written and self.slots.of(t) is None]
+        read = self._factors(rule, args, kwargs, in_place)
         check = None if self._check is None else self._check(self.slots, name, run, in_place)
         apply = partial(rule.apply, tuple(s is not None for s in sources)) if rule.product else rule.apply
         if rule.parts:
@@ -199,6 +221,13 @@ class Recorder(TorchFunctionMode):
             del self._steps[count:]
             raise NoRule(wrong)
         return y
+
+    def _factors(self, rule: Rule, args: Any, kwargs: Any, in_place: bool) -> list[Tensor]:
+        """What F and Fᵀ may read again: weights, masks, indices."""
+        if len(args) == rule.data == 1 and not kwargs:  # most activations
+            return []
+        written = args[0] if in_place else None  # it is a new activation after the call
+        return [t for t in factors(rule, args, kwargs) if t is not written and self.slots.of(t) is None]
 
     def _written_over(self, rule: Rule, apply: Any, run: Any, args: Any, kwargs: Any) -> tuple[Call, Any]:
         """A call in place. What the rule reads must be as it was before."""
@@ -230,8 +259,8 @@ class Recorder(TorchFunctionMode):
         edges = tuple(edge(t) for t in own.used)
         y, ys = own.bridged()
         if written is not None:
-            if len(ys) != 1:
-                raise NotRecorded(f"{name} writes into several tensors")
+            if len(ys) != 1 or ys[0].shape != written.shape:
+                raise NotRecorded(f"{name} writes into several tensors, or into one of another shape")
             written.copy_(ys[0])
             y, ys = written, [written]
         for t in own.used:
@@ -243,7 +272,15 @@ class Recorder(TorchFunctionMode):
         graph = own.graph
         self._steps.append(
             Step(
-                f"{name} by autograd", sources, target, graph.push, graph.pull, learns, (), edges, None, graph
+                f"{name} by autograd",
+                sources,
+                target,
+                graph.push,
+                graph.pull,
+                learns,
+                (),
+                edges,
+                by_autograd=graph,
             )
         )
         if len(ys) > 1:
@@ -296,8 +333,13 @@ class Recorder(TorchFunctionMode):
             return args[0]
         if func is F.batch_norm or func is torch.batch_norm:
             return self._batch_norm(func, *one_way(args, kwargs))
-        if getattr(func, "__name__", "") == "register_hook":
+        name = getattr(func, "__name__", "")
+        if name == "register_hook":
             self.hooked = True
+            hook = args[1] if len(args) > 1 else kwargs["hook"]
+            return func(args[0], hooks.muted(hook, self._gate))
+        if name == "__get__" and func.__self__.__name__ == "grad_fn":
+            return hooks.node_for_hooks(func(*args), self._gate)
         if not torch.is_grad_enabled():
             self.without_grad = self.without_grad or canonical_name(func, args)[0]
         if func is F.hardsigmoid and not under_saved_tensor_hooks():
@@ -349,12 +391,13 @@ class Recorder(TorchFunctionMode):
         reads = tuple(self._position(t) for t in call.reads)
         single = name == "batch_norm" or RULES[name].data == 1
         pull = _listing(call.pull) if single else call.pull
-        push, terms = call.push, call.terms
+        push, terms, meet = call.push, call.terms, call.meet
         if not parts and (not self.slots.one_dtype or torch.is_autocast_enabled(first.device.type)):
             dtypes = [first.dtype if s is None else self.slots.dtypes[s] for s in sources]
             push, pull, terms = as_recorded(push, pull, terms, dtypes, first)
+            meet = None
         learns = any(e is not None for e in edges)
-        self._steps.append(Step(name, sources, slot, push, pull, learns, reads, edges, terms))
+        self._steps.append(Step(name, sources, slot, push, pull, learns, reads, edges, terms, meet))
         if parts:
             self._take_apart(name, slot, y)
 
@@ -377,6 +420,10 @@ def edge(t: Tensor) -> Tensor | None:
     if t.is_leaf or tracing() or inside_torch_func():
         return t
     return handle(t)
+
+
+def _same(t: Tensor) -> Tensor:
+    return t
 
 
 def _listing(pull: Any) -> Any:

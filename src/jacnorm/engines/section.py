@@ -13,6 +13,7 @@ from ..checks import check_output, run
 from ..errors import InputError, UnsupportedModelError
 from ..tracing import uncompiled
 from .ancestry import Ancestry
+from .hooks import seeing_module_hooks
 from .recorder import Recorder
 
 
@@ -37,7 +38,7 @@ class Section:
         self._ancestry: Ancestry | None = None
         # A copy, so that the model may write into it.
         inside = self._begin(x) if self.at is None else x.clone()
-        with recorder, uncompiled(), ExitStack() as hooks:
+        with recorder, uncompiled(), seeing_module_hooks(), ExitStack() as hooks:
             for submodule, name in self._hooked:
                 hooks.enter_context(submodule.register_forward_hook(self._hook(name, len(x))))
             output = run(self.model, inside, *self._args, **self._kwargs)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import register_pytree_node
 
 from ..errors import UnsupportedModelError
 from ..tracing import inside_torch_func, tracing
@@ -21,7 +22,7 @@ HANDS_ON = frozenset(
     [
         *("dropout", "dropout1d", "dropout2d", "dropout3d", "feature_dropout", "alpha_dropout"),
         *("feature_alpha_dropout", "contiguous", "flatten", "positive", "to", "type", "type_as"),
-        *("float", "double", "half", "bfloat16", "cpu", "cuda"),
+        *("float", "double", "half", "bfloat16", "cpu", "cuda", "backward_hook"),
     ]
 )
 FREED = (
@@ -51,6 +52,7 @@ class Step:
     reads: tuple[int, ...] = ()  # positions in `Tape.values()`
     edges: tuple[Tensor | None, ...] = ()
     terms: Callable[..., Sequence[Tensor | None]] | None = None
+    meet: Callable[..., Any] | None = None  # (F(t), terms) at once, where that is cheaper
     by_autograd: Any = None  # the graph of a call without a rule
 
 
@@ -59,6 +61,9 @@ class Parts(tuple[Any, ...]):
 
     def __add__(self, other: Any) -> Parts:
         return Parts(b if a is None else a if b is None else a + b for a, b in zip(self, other, strict=True))
+
+
+register_pytree_node(Parts, lambda parts: (list(parts), None), lambda parts, _: Parts(parts))
 
 
 class Kept:

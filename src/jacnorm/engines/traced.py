@@ -15,7 +15,7 @@ from .tape import Plan
 
 
 class TracedRecorder(Recorder):
-    """Without what guards against models that the layerwise engine cannot take: dynamo does not follow it,
+    """Without what guards against models that hide their calls: dynamo does not follow it,
     and a model comes here only after an eager run has verified it."""
 
     def __init__(self, **options: Any):

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..precision import in_full_precision
 from .estimate import Estimate, from_left
-from .operator import Operator, Transposed, as_operator, basis, decomposable, flat, is_wide, size
+from .operator import Matrix, Operator, Transposed, as_operator, basis, decomposable, flat, is_wide, size
 
 # Rows of J are kept while they fit in this; beyond it each column of J Jᵀ costs a second product.
 MAX_BYTES = 1 << 30
@@ -31,8 +31,7 @@ def gram(J: Operator | Tensor, *, tol: float = 1e-3, max_bytes: int = MAX_BYTES)
 def gram_matrix(J: Operator, max_bytes: int = MAX_BYTES) -> Tensor:
     """J Jᵀ, shape (B, n_out, n_out)."""
     n_out = size(J.output_shape)
-    row_bytes = J.input_shape.numel() * torch.finfo(J.dtype).bits // 8
-    if n_out * row_bytes <= max_bytes:
+    if bytes_of(J) <= max_bytes:
         return gram_of(rows(J))
     K = torch.stack([flat(J.jvp(J.vjp(basis(J.output_shape, J, i)))) for i in range(n_out)], -1)
     return (K + K.mT) / 2
@@ -46,6 +45,35 @@ def gram_of(A: Tensor) -> Tensor:
 
 def top_eigenvector(K: Tensor) -> Tensor:
     return torch.linalg.eigh(decomposable(K)).eigenvectors[..., -1]
+
+
+class Rows(Matrix):
+    """All of J, from Jᵀu alone, with the shapes of J."""
+
+    def __init__(self, J: Operator):
+        super().__init__(rows(J))
+        self.input_shape, self.output_shape = J.input_shape, J.output_shape
+
+    def jvp(self, v: Tensor) -> Tensor:
+        return torch.einsum("bmn,bn->bm", self.A, flat(v)).view(self.output_shape)
+
+    def vjp(self, u: Tensor) -> Tensor:
+        return torch.einsum("bmn,bm->bn", self.A, flat(u)).view(self.input_shape)
+
+
+@torch.no_grad()
+def both_ways(J: Operator) -> Operator:
+    """J itself, or its rows where a layer of the model has no J v (see `Linearization.is_one_way`).
+
+    If they are too many, J v will say what is wrong.
+    """
+    is_one_way = getattr(J, "is_one_way", False)
+    return Rows(J) if is_one_way and bytes_of(J) <= MAX_BYTES else J
+
+
+def bytes_of(J: Operator) -> int:
+    """All entries of J."""
+    return J.input_shape.numel() * size(J.output_shape) * torch.finfo(J.dtype).bits // 8
 
 
 def rows(J: Operator) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..checks import check_count
 from ..errors import InputError
 from ..precision import in_full_precision
-from .gram import MAX_BYTES, rows
+from .gram import MAX_BYTES, both_ways, bytes_of, rows
 from .measure import SMALL, spectral_norm
 from .operator import Matrix, Operator, Transposed, as_operator, column, flat, is_wide, norms, size, start
 from .transforms import Weighted
@@ -75,7 +75,7 @@ def induced_norm(
     if p == 2:
         raise InputError("p=2: that is spectral_norm(J).")
     J = as_operator(J)
-    A = _small(J)
+    A = _small(both_ways(J))
     if p == 1 and isinstance(A, Matrix):
         v = _vertex(_column_norms(A), p)
         longest = norms(A.jvp(v))
@@ -99,9 +99,7 @@ def order(p: float | str) -> float:
 
 def _small(J: Operator) -> Operator:
     """All of J where one side is small: each product is then a matrix's, whatever the network costs."""
-    smaller = min(size(J.input_shape), size(J.output_shape))
-    entries = J.input_shape.numel() * size(J.output_shape)
-    if smaller > SMALL or entries * torch.finfo(J.dtype).bits // 8 > MAX_BYTES:
+    if min(size(J.input_shape), size(J.output_shape)) > SMALL or bytes_of(J) > MAX_BYTES:
         return J
     return Matrix(rows(J) if is_wide(J) else rows(Transposed(J)).mT)
 

@@ -171,5 +171,5 @@ class _Krylov:
         """w/‖w‖ and ‖w‖; below rounding the space is complete, and both are zero."""
         length = norms(w)
         self.scale = torch.maximum(self.scale, length)
-        length = torch.where(length > 10 * torch.finfo(w.dtype).eps * self.scale, length, 0)
+        length = torch.where(length <= 10 * torch.finfo(w.dtype).eps * self.scale, 0, length)  # NaN stays
         return torch.where(column(length, w) > 0, divided(w, length), 0), length

@@ -8,7 +8,7 @@ from torch import Tensor
 from ..checks import check_count, check_positive
 from ..precision import in_full_precision
 from .estimate import Estimate
-from .gram import gram, rows
+from .gram import both_ways, gram, rows
 from .lanczos import deflated, lanczos
 from .operator import Operator, Transposed, as_operator, basis, decomposable, is_wide, norms, size
 
@@ -28,7 +28,7 @@ def spectral_norm(J: Operator | Tensor, *, tol: float = 1e-3, max_iterations: in
     """
     check_positive("tol", tol)
     check_count("max_iterations", max_iterations)
-    J = as_operator(J)
+    J = both_ways(as_operator(J))
     if _smaller_side(J) <= SMALL:
         return gram(J, tol=tol)
     return lanczos(J, tol=tol, max_iterations=max_iterations)
@@ -47,7 +47,7 @@ def singular_values(
     check_count("k", k)
     check_positive("tol", tol)
     check_count("max_iterations", max_iterations)
-    J = as_operator(J)
+    J = both_ways(as_operator(J))
     J = J if is_wide(J) else Transposed(J)
     k = min(k, size(J.output_shape))
     if size(J.output_shape) <= SMALL:
@@ -63,7 +63,7 @@ def frobenius_norm(J: Operator | Tensor) -> Tensor:
     >>> frobenius_norm(torch.tensor([[3.0, 0.0], [0.0, 4.0]]))
     tensor([5.])
     """
-    J = as_operator(J)
+    J = both_ways(as_operator(J))
     J = J if is_wide(J) else Transposed(J)
     of_rows = [norms(J.vjp(basis(J.output_shape, J, i))) for i in range(size(J.output_shape))]
     return norms(torch.stack(of_rows, 1))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..checks import check_count, check_positive
 from ..precision import in_full_precision
-from .gram import rows
+from .gram import both_ways, rows
 from .lanczos import deflated
 from .measure import SMALL
 from .operator import (
@@ -52,7 +52,7 @@ def singular_vectors(
     check_count("k", k)
     check_positive("tol", tol)
     check_count("max_iterations", max_iterations)
-    J = as_operator(J)
+    J = both_ways(as_operator(J))
     if is_wide(J):
         U, S, V = _triples(J, k, tol, max_iterations)
     else:

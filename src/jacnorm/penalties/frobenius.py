@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..checks import check_count
-from ..engines.pairing import Pairing
+from ..engines.pairing import Pairing, split_factor
 from ..estimators.operator import normalized
 from ..linearization import Linearization
 from .base import Penalty
@@ -42,11 +42,12 @@ class FrobeniusPenalty(Penalty):
         if not torch.is_grad_enabled():
             return factor * J.vjp(u).square().sum()
         pairing = Pairing()
+        scale, rest = split_factor(2 * factor, J)
         with torch.no_grad():
             c = J.vjp(u, pairing)
-            J.jvp(c, pairing)
+            J.jvp(scale * c, pairing)
         again = (lambda: factor * J.vjp(u).square().sum()) if J.is_piecewise_linear else None
-        return pairing.handed_over(factor * c.square().sum(), 2 * factor, again)
+        return pairing.handed_over(factor * c.square().sum(), rest, again)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, projections={self.projections}"

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..checks import as_tensor, check_count, check_positive
-from ..engines.pairing import Pairing
+from ..engines.pairing import Pairing, split_factor
 from ..errors import InputError
 from ..estimators.operator import column, divided, flat, normalized, norms
 from ..estimators.operator import start as fixed_direction
@@ -27,7 +27,8 @@ class SpectralPenalty(Penalty):
     """The spectral norm of the Jacobian at each sample.
 
     By the envelope theorem dσ = uᵀ dJ v at the top singular pair, so u and v are found without a graph and
-    held fixed: v = Jᵀu/‖Jᵀu‖, and σ = ‖J v‖. Nothing is back-propagated through the iteration.
+    held fixed: v = Jᵀu/‖Jᵀu‖, and σ = ‖J v‖. Nothing is back-propagated through the iteration, and nothing is
+    differentiated twice (see `engines/pairing.py`).
 
     With `index`, u is what J v was when these samples last came by. Power iteration so goes on from epoch to
     epoch while the network settles, and the estimate sharpens. Without `index`, u is the row of scores that
@@ -36,7 +37,7 @@ class SpectralPenalty(Penalty):
     Since u and v are held fixed, the gradient cannot be differentiated again.
 
     start
-        "random" begins at a random v instead, with u = J v and σ = ‖Jᵀu‖, as the paper does.
+        "random" begins at a random v₀ instead, with u = J v₀, as the paper does.
     h
         "identity" is the paper's σ; "square" is σ²; "hinge" is max(0, σ − threshold).
     samples
@@ -80,18 +81,19 @@ class SpectralPenalty(Penalty):
             u, is_guess = (self._first(J), self.start == "output") if rows is None else self._stored(J, rows)
             for _ in range(self.iterations - 1):
                 u = normalized(J.jvp(normalized(J.vjp(u))))
+            scale, rest = split_factor(self.weight / len(u), J)
             if is_guess or self.h != "identity":
                 w = J.jvp(normalized(J.vjp(u)), pairing)
                 sigma = norms(w)
                 if pairing is not None:
-                    J.vjp(divided(w, sigma) * column(self._slope(sigma), w), pairing)
+                    J.vjp(divided(w, sigma) * column(scale * self._slope(sigma), w), pairing)
             else:  # u is about what J v is now, and may stand for it in the gradient; a first guess may not
-                w = J.jvp(normalized(J.vjp(u, pairing)), pairing)
+                w = J.jvp(scale * normalized(J.vjp(u, pairing)), pairing) / scale
                 sigma = norms(w)
             if rows is not None:
                 self._store(rows, w, sigma)
             value = self.weight * self._shaped(sigma).mean()
-        return value if pairing is None else pairing.handed_over(value, self.weight / len(w))
+        return value if pairing is None else pairing.handed_over(value, rest)
 
     def _shaped(self, sigma: Tensor) -> Tensor:
         if self.h == "hinge":

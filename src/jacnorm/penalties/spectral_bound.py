@@ -127,8 +127,9 @@ def product_bound(J: Linearization, *, tol: float = 1e-3) -> Tensor:
     """∏_l ‖W^l‖₂ ≥ ‖J(x_i)‖₂ for each sample, (B,), each norm to `tol`: the bound of section 2.1.
 
     Every recorded step counts with its own norm (a ReLU with 1, a batch norm with its largest scale), and
-    where branches meet the bounds add up, so that it holds for any piecewise linear network. (A step on
-    tensors whose first axis is not the batch counts with its norm on the whole batch.)
+    where branches meet the bounds add up, so that it holds for any network whose calls are recorded. Of a
+    smooth network it is a bound at these x. (A step on tensors whose first axis is not the batch counts with
+    its norm on the whole batch.)
     """
     if J.tape is None or J.tape.whole:
         why = J.reason or "this is a transform of J, not the Jacobian of the network itself"

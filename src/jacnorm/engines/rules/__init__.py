@@ -1,7 +1,8 @@
-"""One rule per layer kind: G, F and Fᵀ of the paper's appendix ("Conversion between operators").
+"""One rule per kind of call. For piecewise linear layers these are G, F and Fᵀ of the paper's appendix
+("Conversion between operators").
 
-Importing this package fills `RULES`. Batch norm, which also needs care in the other engine, is in
-`engines/batchnorm.py`.
+Importing this package fills `RULES`. Batch norm, which also needs care where the whole model is one step, is
+in `engines/batchnorm.py`.
 """
 
 from . import (  # noqa: F401

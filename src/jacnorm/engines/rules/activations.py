@@ -1,6 +1,6 @@
 """Piecewise linear activations: multiplication with the slope at the recorded point (the paper's Z).
 
-At a kink the slope is the one autograd takes, so that both engines agree everywhere.
+At a kink the slope is the one autograd takes, so that a rule and autograd agree everywhere.
 """
 
 from __future__ import annotations

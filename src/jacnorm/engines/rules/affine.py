@@ -71,7 +71,7 @@ def convolution(
         )[1]
 
     if not followed[1] and one_channel.is_one_channel(x, weight, stride, padding, dilation):
-        return one_channel.convolution(x, weight, bias, tuple(before), push, pull)
+        return one_channel.convolution(x, weight, bias, tuple(before), push, pull, outer)
     call = bilinear(followed, x, weight, push, pull, outer)
     if is_lopsided:
         if followed[1]:

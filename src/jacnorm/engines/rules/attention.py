@@ -28,7 +28,7 @@ from ..by_autograd import by_itself
 from ..tape import sum_to
 from .table import Call, NoRule, rule
 
-BLOCK = 1 << 20  # numbers of P at a time
+BLOCK = 1 << 18  # numbers of P at a time
 
 
 @rule("scaled_dot_product_attention", data=4, runs=True, product=True)
@@ -47,15 +47,15 @@ def attention(
         raise NoRule("attention of tensors without a batch axis")
     kept = None if dropout_p == 0 else _dropped(q, k, dropout_p, enable_gqa)
     layer = Attention(q, k, v, attn_mask, kept, is_causal, scale, enable_gqa)
-    run = partial(
+    run: Any = partial(
         F.scaled_dot_product_attention, is_causal=is_causal, scale=layer.scale, enable_gqa=enable_gqa
     )
     if kept is not None:
-        run = partial(_with_dropout, layer=layer)
+        run = layer.layer
     learns = attn_mask is not None and (followed[3] or attn_mask.requires_grad)
     reads = (q, k, v) if attn_mask is None else (q, k, v, attn_mask)
     if tracing() or inside_torch_func():
-        return Call(layer.push, layer.pull, reads, layer.terms, y=run(q, k, v, attn_mask))
+        return Call(layer.push, layer.pull, reads, layer.terms, meet=layer.meet, y=run(q, k, v, attn_mask))
     mine = [q, k, v, attn_mask] if learns else [q, k, v]
     own = by_itself(run, (q, k, v, attn_mask), {}, lambda t: any(t is m for m in mine))
     assert own is not None
@@ -67,7 +67,7 @@ def attention(
         found = list(graph.pull(values[-1]))
         return [None if i is None else _taken(found, i) for i in order]
 
-    return Call(layer.push, pull, reads, layer.terms, y=y)
+    return Call(layer.push, pull, reads, layer.terms, meet=layer.meet, y=y)
 
 
 def _taken(found: list[Tensor | None], i: int) -> Tensor | None:
@@ -86,12 +86,6 @@ def _dropped(q: Tensor, k: Tensor, p: float, enable_gqa: bool) -> Tensor:
     return F.dropout(torch.ones(shape, dtype=q.dtype, device=q.device), p, True)
 
 
-def _with_dropout(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, layer: Attention) -> Tensor:
-    """Written out, with the mask that was drawn."""
-    k, v = layer.repeated(k), layer.repeated(v)
-    return torch.cat([r.kept(r.P) @ v for r in layer.blocks(q, k, mask)], -2)
-
-
 @dataclass(slots=True)
 class Rows:
     """A block of queries: where it is, P there, and what dropout leaves of it."""
@@ -104,11 +98,13 @@ class Rows:
         return t if self.E is None else t * self.E
 
     def centred(self, t: Tensor) -> Tensor:
-        """t − ⟨P, t⟩."""
-        return t - (self.P * t).sum(-1, keepdim=True)
+        """t − ⟨P, t⟩, written over t."""
+        return t.sub_((self.P * t).sum(-1, keepdim=True))
 
 
 class Attention:
+    """Its products. Queries, keys and values have one batch axis here, of samples and heads together."""
+
     def __init__(
         self,
         q: Tensor,
@@ -124,105 +120,147 @@ class Attention:
         self.shapes = [q.shape, k.shape, v.shape]
         self.mask_shape = None if mask is None else mask.shape
         self.is_added = mask is not None and mask.dtype != torch.bool
-        self._kept, self._is_causal = kept, is_causal
         self._groups = q.shape[-3] // k.shape[-3] if enable_gqa else 1
+        heads = (
+            q.shape[:-2] if enable_gqa else torch.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2])
+        )
+        self.batch = torch.Size(heads)
+        self._kept, self._is_causal = None if kept is None else kept.flatten(0, -3), is_causal
+
+    def layer(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        """The layer itself, with the dropout that was drawn."""
+        q, k, v = self._flat(q, k, v)
+        y = torch.cat([r.kept(r.P) @ v for r in self._blocks(q, k, mask)], 1)
+        return y.view(*self.batch, *y.shape[1:])
 
     def push(self, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Tensor:
-        mask, tq, tk, tv, tm = self._sorted(rest)
-        k, v, tk, tv = (self.repeated(t) for t in (k, v, tk, tv))
-        return torch.cat([self._push(r, q, k, v, tq, tk, tv, tm) for r in self.blocks(q, k, mask)], -2)
+        mask, tq, tk, tv, tm = rest if len(rest) == 5 else (None, *rest)
+        q, k, v, tq, tk, tv = self._flat(q, k, v, tq, tk, tv)
+        y = torch.cat(
+            [self._pushed(r, self._scores(r, q, k, tq, tk, tm), v, tv) for r in self._blocks(q, k, mask)], 1
+        )
+        return y.view(*self.batch, *y.shape[1:])
 
-    def _push(self, r: Rows, q: Tensor, k: Tensor, v: Tensor, tq: Any, tk: Any, tv: Any, tm: Any) -> Tensor:
-        tP = r.P * r.centred(self._scores(r, q, k, tq, tk, tm))
-        y = r.kept(tP) @ v
-        return y if tv is None else y + r.kept(r.P) @ tv
+    def terms(self, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> list[Tensor | None]:
+        return self._swept(q, k, v, rest, pushes=False)[1]
+
+    def meet(self, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, list[Tensor | None]]:
+        y, found = self._swept(q, k, v, rest, pushes=True)
+        assert y is not None
+        return y, found
+
+    def _pushed(self, r: Rows, T: Tensor, v: Tensor, tv: Tensor | None) -> Tensor:
+        y = torch.bmm(r.kept(r.P * T), v)
+        return y if tv is None else y.baddbmm_(r.kept(r.P), tv)
+
+    def _swept(
+        self, q: Tensor, k: Tensor, v: Tensor, rest: Any, pushes: bool
+    ) -> tuple[Tensor | None, list[Tensor | None]]:
+        """The terms, and F(t) if it is asked for."""
+        mask, c, tq, tk, tv, tm = rest if len(rest) == 6 else (None, *rest)
+        q, k, v, c, tq, tk, tv = self._flat(q, k, v, c, tq, tk, tv)
+        sums = Sums(q, k, v)
+        ys: list[Tensor] = []
+        masks: list[Tensor] | None = [] if self.is_added else None
+        for r in self._blocks(q, k, mask):
+            cr = c[:, r.at]
+            T = self._scores(r, q, k, tq, tk, tm)
+            if pushes:
+                ys.append(self._pushed(r, T, v, tv))
+            D = r.centred(r.kept(torch.bmm(cr, v.mT)))
+            sums.v.baddbmm_(r.kept(r.P * T).mT, cr)
+            A = T.mul_(D)
+            if tv is not None:
+                A = A.baddbmm_(cr, tv.mT) if r.E is None else A.add_(r.kept(torch.bmm(cr, tv.mT)))
+            G, dS = r.centred(A).mul_(r.P), D.mul_(r.P)
+            sums.add(r.at, G, dS, q, k, tq, tk)
+            if masks is not None:
+                masks.append(G)
+        found = self._gathered(sums.q.mul_(self.scale), sums.k.mul_(self.scale), sums.v)
+        y = None if not pushes else torch.cat(ys, 1)
+        found = found if mask is None else [*found, self._for_mask(masks)]
+        return None if y is None else y.view(*self.batch, *y.shape[1:]), found
 
     def pull(self, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> list[Tensor | None]:
         """Written out, where the fused kernel's own is not at hand."""
-        *masks, c = rest
-        mask = masks[0] if masks else None
-        big_k, big_v = self.repeated(k), self.repeated(v)
-        for_q, for_k, for_v = [], torch.zeros_like(big_k), torch.zeros_like(big_v)
-        for_mask: list[Tensor] | None = [] if self.is_added else None
-        for r in self.blocks(q, big_k, mask):
-            cr = c[..., r.at, :]
-            dS = r.P * r.centred(r.kept(cr @ big_v.mT))
-            for_q.append(dS @ big_k)
-            for_k += dS.mT @ q[..., r.at, :]
-            for_v += r.kept(r.P).mT @ cr
-            if for_mask is not None:
-                for_mask.append(dS)
-        gathered = self._gathered(torch.cat(for_q, -2) * self.scale, for_k * self.scale, for_v)
-        return [*gathered, self._for_mask(for_mask)]
-
-    def terms(self, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> list[Tensor | None]:
-        *masks, c, tq, tk, tv, tm = rest
-        mask = masks[0] if masks else None
-        k, v, tk, tv = (self.repeated(t) for t in (k, v, tk, tv))
-        for_q, for_k, for_v = [], torch.zeros_like(k), torch.zeros_like(v)
-        for_mask: list[Tensor] | None = [] if self.is_added else None
-        for r in self.blocks(q, k, mask):
-            cr, qr = c[..., r.at, :], q[..., r.at, :]
-            T = r.centred(self._scores(r, q, k, tq, tk, tm))
-            D = r.centred(r.kept(cr @ v.mT))
-            for_v += r.kept(r.P * T).mT @ cr
-            A = D * T
-            if tv is not None:
-                A += r.kept(cr @ tv.mT)
-            G, dS = r.P * r.centred(A), D.mul_(r.P)
-            mine = G @ k
-            for_k += G.mT @ qr
-            if tk is not None:
-                mine += dS @ tk
-            if tq is not None:
-                for_k += dS.mT @ tq[..., r.at, :]
-            for_q.append(mine)
-            if for_mask is not None:
-                for_mask.append(G)
-        found = self._gathered(torch.cat(for_q, -2) * self.scale, for_k * self.scale, for_v)
-        return found if mask is None else [*found, self._for_mask(for_mask)]
-
-    def _sorted(self, rest: Sequence[Any]) -> Sequence[Any]:
-        return rest if len(rest) == 5 else (None, *rest)
+        mask, c = rest if len(rest) == 2 else (None, *rest)
+        q, k, v, c = self._flat(q, k, v, c)
+        sums = Sums(q, k, v)
+        masks: list[Tensor] | None = [] if self.is_added else None
+        for r in self._blocks(q, k, mask):
+            cr = c[:, r.at]
+            dS = r.centred(r.kept(torch.bmm(cr, v.mT))).mul_(r.P)
+            sums.v.baddbmm_(r.kept(r.P).mT, cr)
+            sums.add(r.at, dS, None, q, k, None, None)
+            if masks is not None:
+                masks.append(dS)
+        gathered = self._gathered(sums.q.mul_(self.scale), sums.k.mul_(self.scale), sums.v)
+        return [*gathered, self._for_mask(masks)]
 
     def _scores(self, r: Rows, q: Tensor, k: Tensor, tq: Any, tk: Any, tm: Any) -> Tensor:
-        """tS."""
-        pieces = []
-        if tq is not None:
-            pieces.append(tq[..., r.at, :] @ k.mT)
+        """T = tS − ⟨P, tS⟩."""
+        total = torch.zeros_like(r.P) if tq is None else torch.bmm(tq[:, r.at], k.mT)
         if tk is not None:
-            pieces.append(q[..., r.at, :] @ tk.mT)
-        total = None if not pieces else sum(pieces[1:], pieces[0]) * self.scale
+            total.baddbmm_(q[:, r.at], tk.mT)
+        total.mul_(self.scale)
         if tm is not None:
             mine = tm[..., r.at, :] if tm.shape[-2] > 1 else tm
-            total = mine.expand_as(r.P) if total is None else total + mine
-        return torch.zeros_like(r.P) if total is None else total
+            total.view(*self.batch, *total.shape[1:]).add_(mine)
+        return r.centred(total)
 
-    def blocks(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Iterator[Rows]:
-        count, keys = q.shape[-2], k.shape[-2]
-        rows = max(1, BLOCK * count // max(1, q.shape[:-1].numel() * keys))
+    def _blocks(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Iterator[Rows]:
+        count, keys = q.shape[1], k.shape[1]
+        rows = max(1, BLOCK // max(1, len(q) * keys))
         for begin in range(0, count, rows):
             at = slice(begin, min(begin + rows, count))
-            S = (q[..., at, :] @ k.mT) * self.scale
+            S = torch.bmm(q[:, at], k.mT) * self.scale
             if mask is not None:
                 mine = mask[..., at, :] if mask.dim() > 1 and mask.shape[-2] > 1 else mask
-                S = S + mine if self.is_added else S.masked_fill(~mine, -torch.inf)
+                S = S.view(*self.batch, *S.shape[1:])
+                S = (S + mine if self.is_added else S.masked_fill(~mine, -torch.inf)).flatten(0, -3)
             if self._is_causal:
                 ahead = torch.ones(at.stop - begin, keys, dtype=torch.bool, device=q.device).triu(begin + 1)
                 S = S.masked_fill(ahead, -torch.inf)
             P = torch.softmax(S, -1) if mask is None else torch._safe_softmax(S, -1)
-            yield Rows(at, P, None if self._kept is None else self._kept[..., at, :])
+            yield Rows(at, P, None if self._kept is None else self._kept[:, at])
 
-    def repeated(self, t: Any) -> Any:
-        return t if t is None or self._groups == 1 else t.repeat_interleave(self._groups, -3)
+    def _flat(self, *values: Tensor | None) -> list[Any]:
+        return [None if t is None else self._one(t) for t in values]
+
+    def _one(self, t: Tensor) -> Tensor:
+        if self._groups > 1 and t.shape[-3] != self.batch[-1]:
+            t = t.repeat_interleave(self._groups, -3)
+        return t.expand(*self.batch, *t.shape[-2:]).reshape(-1, *t.shape[-2:])
 
     def _gathered(self, *found: Tensor) -> list[Tensor | None]:
-        for_q, for_k, for_v = found
-        if self._groups > 1:
-            for_k, for_v = (t.unflatten(-3, (-1, self._groups)).sum(-3) for t in (for_k, for_v))
-        return [sum_to(t, shape) for t, shape in zip((for_q, for_k, for_v), self.shapes, strict=True)]
+        """What was found for each sample and head, in the shapes of q, k and v."""
+        results: list[Tensor | None] = []
+        for t, shape in zip(found, self.shapes, strict=True):
+            t = t.view(*self.batch, *t.shape[1:])
+            if self._groups > 1 and shape[-3] != self.batch[-1]:
+                t = t.unflatten(-3, (-1, self._groups)).sum(-3)
+            results.append(sum_to(t, shape))
+        return results
 
     def _for_mask(self, blocks: list[Tensor] | None) -> Tensor | None:
         if blocks is None or self.mask_shape is None:
             return None
-        return sum_to(torch.cat(blocks, -2), self.mask_shape)
+        whole = torch.cat(blocks, 1)
+        return sum_to(whole.view(*self.batch, *whole.shape[1:]), self.mask_shape)
+
+
+class Sums:
+    """What has been found for queries, keys and values, block after block."""
+
+    def __init__(self, q: Tensor, k: Tensor, v: Tensor):
+        self.q, self.k, self.v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
+
+    def add(self, at: slice, G: Tensor, dS: Any, q: Tensor, k: Tensor, tq: Any, tk: Any) -> None:
+        """G K + dS t_K for the queries, Gᵀ Q + dSᵀ t_Q for the keys."""
+        mine = torch.bmm(G, k)
+        self.k.baddbmm_(G.mT, q[:, at])
+        if tk is not None:
+            mine.baddbmm_(dS, tk)
+        if tq is not None:
+            self.k.baddbmm_(dS.mT, tq[:, at])
+        self.q[:, at] = mine

@@ -36,7 +36,7 @@ def returning(
         back = c.new_zeros(sum(sizes) + 1).index_add(0, origins[0], c.flatten())[1:].split(sizes)
         return [part.view(form) for part, form in zip(back, forms, strict=True)]
 
-    return pull if len(forms) > 1 else lambda c: pull(c)[0]
+    return pull
 
 
 def _moved(function: Callable[..., Tensor]) -> Any:
@@ -44,7 +44,8 @@ def _moved(function: Callable[..., Tensor]) -> Any:
         def move(v: Tensor) -> Tensor:
             return function(v, *args, **kwargs)
 
-        return Call(move, returning([x.shape], x.device, move))
+        pull = returning([x.shape], x.device, move)
+        return Call(move, lambda c: pull(c)[0])
 
     return apply
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ...precision import at_least_single
+from ...tracing import inside_torch_func, tracing
 from .arithmetic import axes_of, insert_axes
 from .table import Call, NoRule, rule
 
@@ -117,28 +118,19 @@ def layer_norm(
     **__: Any,
 ) -> Call:
     y = torch.nn.functional.layer_norm(x, normalized_shape, weight, bias, eps)
-    node: Any = y.grad_fn
-    told = (
-        (getattr(node, "_saved_result1", None), getattr(node, "_saved_result2", None))
-        if _is_told(node, y)
-        else ()
-    )
-    call = _normalized(x, weight, Standardized(len(normalized_shape), eps, True, *told), lambda v: v)
+    call = _normalized(x, weight, Standardized(len(normalized_shape), eps, True, *_told(y)), lambda v: v)
     call.y = y
     return call
 
 
-def _is_told(node: Any, y: Tensor) -> bool:
-    """Whether the layer's own node has kept mean and r, in the precision that sweeps take."""
-    from ...tracing import inside_torch_func, tracing
-
-    return (
-        not tracing()
-        and not inside_torch_func()
-        and node is not None
-        and node.name() == "NativeLayerNormBackward0"
-        and not torch.is_autocast_enabled(y.device.type)
-    )
+def _told(y: Tensor) -> tuple[Tensor, ...]:
+    """The mean and r that the layer's own node has kept, in the precision that sweeps take."""
+    if tracing() or inside_torch_func() or torch.is_autocast_enabled(y.device.type):
+        return ()
+    node: Any = y.grad_fn
+    if node is None or node.name() != "NativeLayerNormBackward0":
+        return ()
+    return node._saved_result1, node._saved_result2
 
 
 @rule("rms_norm")
@@ -246,11 +238,10 @@ def _about_variance(x: Tensor, args: Any, kwargs: Any) -> tuple[list[int], bool,
     if names or rest:
         raise NoRule("a variance with arguments that are not known")
     axes = axes_of(dim, x.dim())
-    return (
-        axes,
-        keepdim,
-        torch.Size(x.shape[a] for a in axes).numel() - (1 if correction is None else correction),
-    )
+    count = torch.Size(x.shape[a] for a in axes).numel() - (1 if correction is None else correction)
+    if count <= 0:
+        raise NoRule("a variance of too few numbers")
+    return axes, keepdim, count
 
 
 @rule("vector_norm", "linalg_vector_norm", runs=True)

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...tracing import inside_torch_func
-from .table import Call
+from .table import MISSING, Call
 
 Product = Callable[[Tensor, Tensor], Tensor]
 WORTHWHILE = 10_000  # numbers; below, the calls cost more than they save
@@ -28,7 +28,6 @@ def is_one_channel(x: Tensor, weight: Tensor, stride: Any, padding: Any, dilatio
         and weight.dim() == 4
         and x.dim() == 4
         and x.shape[1] == 1  # the weight of a depthwise convolution has one channel, too
-        and is_worthwhile(x)
         and x.dtype == weight.dtype
         and x.dtype in (torch.float32, torch.float64)
         and stride in (1, (1, 1), [1, 1])
@@ -50,6 +49,7 @@ def convolution(
     padding: tuple[int, ...],
     plain: Product,
     plain_transpose: Product,
+    plain_outer: Product,
 ) -> Call:
     """The layer and its products. Single vectors, as in power iteration on a layer, go the plain way."""
     shape = weight.shape
@@ -60,16 +60,17 @@ def convolution(
         return Convolution.apply(t, weight, None, padding) if torch.is_grad_enabled() else plain(t, weight)
 
     def pull(weight: Tensor, c: Tensor) -> list[Tensor | None]:
-        if not is_worthwhile(c):
+        if len(c) == 1 or inside_torch_func():
             return [plain_transpose(c, weight), None]
         if torch.is_grad_enabled():
             return [TransposedConvolution.apply(c, weight, padding), None]
         return [transposed(c, weight, padding), None]
 
     def terms(_: Tensor, c: Tensor, t: Tensor, __: None) -> list[Tensor]:
-        return [weight_gradient(t, c, shape, padding)]
+        return [weight_gradient(t, c, shape, padding) if is_worthwhile(t) else plain_outer(c, t)]
 
-    return Call(push, pull, (weight,), terms, y=Convolution.apply(x, weight, bias, padding))
+    y = Convolution.apply(x, weight, bias, padding) if is_worthwhile(x) else MISSING
+    return Call(push, pull, (weight,), terms, y=y)
 
 
 class Convolution(torch.autograd.Function):

@@ -181,24 +181,25 @@ class _Unit:
 def cosine(followed: Any, x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Call:
     """⟨h, g⟩ with the directions h of a and g of b."""
     shapes = x1.shape, x2.shape
-    if x1.dim() != x2.dim():
-        raise NoRule("cosine similarity of tensors with different numbers of axes")
+    full = torch.broadcast_shapes(*shapes)
+
+    def units(*values: Tensor) -> list[_Unit]:
+        return [_Unit(v.expand(full), dim, eps) for v in values]
 
     def push(a: Tensor, b: Tensor, ta: Tensor | None, tb: Tensor | None) -> Tensor:
-        one, other = _Unit(a, dim, eps), _Unit(b, dim, eps)
+        one, other = units(a, b)
         pieces = [one.turned(ta) * other.h] if ta is not None else []
         pieces += [one.h * other.turned(tb)] if tb is not None else []
         return sum(pieces[1:], pieces[0]).sum(dim)
 
     def pull(a: Tensor, b: Tensor, c: Tensor) -> list[Tensor]:
-        one, other, c = _Unit(a, dim, eps), _Unit(b, dim, eps), c.unsqueeze(dim)
+        (one, other), c = units(a, b), c.unsqueeze(dim)
         back = one.turned(c * other.h), other.turned(c * one.h)
         return [sum_to(part, shape) for part, shape in zip(back, shapes, strict=True)]
 
     def terms(a: Tensor, b: Tensor, c: Tensor, *ts: Tensor | None) -> list[Tensor]:
-        units, c = (_Unit(a, dim, eps), _Unit(b, dim, eps)), c.unsqueeze(dim)
-        found = []
-        for one, other, t, s, shape in zip(units, units[::-1], ts, ts[::-1], shapes, strict=True):
+        both, c, found = units(a, b), c.unsqueeze(dim), []
+        for one, other, t, s, shape in zip(both, both[::-1], ts, ts[::-1], shapes, strict=True):
             pieces = [one.term(c * other.h, t)] if t is not None else []
             pieces += [one.turned(c * other.turned(s))] if s is not None else []
             found.append(sum_to(sum(pieces[1:], pieces[0]), shape))

@@ -34,7 +34,7 @@ def elementwise(
     def scaled(read: Tensor, v: Tensor) -> Tensor:
         return v * slope(read) if scale is None else scale(v, read)
 
-    return Call(scaled, scaled, (read,), lambda read, c, t: [c * t * bend(read)], y=y)
+    return Call(scaled, scaled, (read,), lambda read, c, t: [bend(read).mul_(c).mul_(t)], y=y)
 
 
 def _real(x: Tensor) -> Tensor:
@@ -133,9 +133,8 @@ def gelu(x: Tensor, approximate: str = "none") -> Call:
 
 def _gelu_bend(x: Tensor) -> Tensor:
     """φ(x)(2 − x²) with the normal density φ."""
-    square = x.square()
-    bell = (square * -0.5).exp_()
-    return bell.mul_(square.neg_().add_(2)).mul_(1 / math.sqrt(2 * math.pi))
+    square, height = x.square(), 1 / math.sqrt(2 * math.pi)
+    return (square * -0.5).exp_().mul_(square.sub_(2).mul_(-height))
 
 
 def _gelu_tanh_bend(x: Tensor) -> Tensor:

@@ -46,13 +46,30 @@ class NotRecorded(Exception):
 
 @dataclass(slots=True)
 class Call:
-    """y = f(x) at the recorded point: push is F = Df(x), pull is Fᵀ."""
+    """A call y = f(x, …) at the recorded point, as a linear map.
+
+    push
+        F = Df(x): takes the values of `reads`, then a tangent for each argument that may depend on the
+        model's input (None where it does not).
+    pull
+        Fᵀ: takes the values of `reads` and a cotangent, which has the shape of y.
+    reads
+        Tensors that both depend on and that may learn: weights, x itself, y.
+    terms
+        The gradient of ⟨c, F(t)⟩ in each of `reads`: takes their values, c, and the tangents. Without it,
+        autograd differentiates `push`.
+    meet
+        `push` and `terms` at once, where that is cheaper.
+    y
+        The result, where it was computed on the way.
+    """
 
     push: Callable[..., Any]
     pull: Callable[..., Any]
     reads: Sequence[Tensor] = ()
     terms: Callable[..., Sequence[Tensor | None]] | None = None
-    y: Any = MISSING  # the result, where the rule has computed it
+    meet: Callable[..., Any] | None = None
+    y: Any = MISSING
     borrows: Borrowed | None = None
 
 
@@ -66,6 +83,7 @@ class Rule:
     like: bool = False  # another tensor is only asked for its shape or dtype
     product: bool = False  # apply is told first which of its data depend on the input
     parts: bool = False  # y is a tuple of tensors, and so are its tangents
+    own: Any = None  # the user's function that it is for
 
 
 class Borrowed:

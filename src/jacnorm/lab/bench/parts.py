@@ -39,7 +39,7 @@ def _once(model: nn.Module, batch: Batch) -> dict[str, float] | None:
     clock.time("backward", F.cross_entropy(output, labels).backward)
     J = clock.time("recorded forward", lambda: linearize(model, x))
     loss = F.cross_entropy(J.output, labels)
-    # The autograd engine goes through the same graph again.
+    # What the penalty hands over goes through the same graph again.
     clock.time("backward of the recorded", lambda: loss.backward(retain_graph=True))
     u = normalized(J.output.detach())
     pairing = Pairing()
