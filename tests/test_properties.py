@@ -483,10 +483,12 @@ def near(actual, expected, scale=0.0):
 
 
 def smooth_net_agrees(model):
+    """False where there is nothing to compare with; raises where something differs."""
     x = torch.randn(2, TOKENS, WIDTH, dtype=torch.float64)
     output, D = dense_by_rows(model, x)
     scale = float(D.detach().norm())
-    assume(scale + float(output.norm()) < 1e6)  # cubes of cubes overflow
+    if not scale + float(output.norm()) < 1e6:  # cubes of cubes overflow
+        return False
     u, v = torch.randn_like(output), torch.randn(2, D.shape[2], dtype=torch.float64)
 
     def product(u, v):
@@ -499,9 +501,12 @@ def smooth_net_agrees(model):
         near(J.output, output)
         near(J.dense(), D)
     if scale < TOLERANCE:  # a constant, as the mean of tokens after instance norm: rounding errors alone
-        return
+        return True
     shaped_u, shaped_v = u.view(J.output_shape), v.view(J.input_shape)
     wanted, size = gradient(product(u, v), model), scale * float(u.norm() * v.norm())
+    if not torch.isfinite(wanted).all():  # PyTorch's second derivative of Mish is NaN at 800
+        assert torch.isfinite(gradient((J.jvp(shaped_v) * shaped_u).sum(), model)).all()
+        return False
     near(J.jvp(shaped_v), torch.einsum("boi,bi->bo", D, v), scale)
     near(J.vjp(shaped_u), torch.einsum("boi,bo->bi", D, u), scale)
     near(gradient((J.jvp(shaped_v) * shaped_u).sum(), model), wanted, size)
@@ -530,23 +535,24 @@ def smooth_net_agrees(model):
         for penalty in (jn.AnalyticPenalty(1.0)(J), stored(J, index=torch.arange(2))):
             near(penalty, sigma)
             near(gradient(penalty, model), wanted, scale)
+    return True
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in KINDS for name in KINDS[kind]])
 def test_each_smooth_block(kind, name):
     block = KINDS[kind][name]()
     block.is_rare = kind == "rare"
-    smooth_net_agrees(nn.Sequential(linear(), block, ENDS["linear"]()).double())
+    assert smooth_net_agrees(nn.Sequential(linear(), block, ENDS["linear"]()).double())
 
 
 @settings(max_examples=200, **QUICK)
 @given(smooth_nets())
 def test_smooth(model):
-    smooth_net_agrees(model)
+    assume(smooth_net_agrees(model))
 
 
 @pytest.mark.long
 @settings(max_examples=5000, deadline=None, suppress_health_check=list(HealthCheck))
 @given(smooth_nets())
 def test_five_thousand_smooth(model):
-    smooth_net_agrees(model)
+    assume(smooth_net_agrees(model))

@@ -117,7 +117,7 @@ def test_following_a_training():
 
 def test_the_command_writes_a_page(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(timing, "ROUNDS", 3)
-    monkeypatch.setattr(suites, "MEMORY_BATCH", {"lenet": 512})
+    monkeypatch.setitem(NETS, "lenet", (*NETS["lenet"][:2], 512))
     monkeypatch.setattr(suites, "WAYS", [w for w in WAYS if w.name == DEFAULT])
     monkeypatch.setattr(suites, "OUTPUTS", (10, 40))
     out = ["--out", str(tmp_path)]

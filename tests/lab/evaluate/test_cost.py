@@ -49,10 +49,11 @@ def test_the_bound_is_the_product_of_the_layers_norms(trained, few, exact):
     assert estimation(trained, few, iterations=(1,)).bound == pytest.approx(expected, rel=0.01)
 
 
-def test_no_bound_for_a_smooth_network(digits, few):
+def test_a_bound_for_a_smooth_network_and_none_where_calls_are_hidden(digits, few):
     body = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.Tanh(), nn.Linear(16, 10))
-    smooth = Normalized(body, digits.mean, digits.std)
-    assert estimation(smooth, few, iterations=(1,)).bound is None
+    for shown, has_bound in ((body, True), (torch.jit.script(body), False)):
+        bound = estimation(Normalized(shown, digits.mean, digits.std), few, iterations=(1,)).bound
+        assert (bound is not None and bound > 0) == has_bound
 
 
 def test_times(trained, few):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 import torch.autograd.forward_ad as fwAD
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ... import linearize
 from ...estimators.operator import flat, normalized, norms
@@ -14,15 +17,41 @@ from ...estimators.operator import flat, normalized, norms
 Estimate = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
+def _written_out() -> AbstractContextManager[None]:
+    """Attention off its fused kernel, which has neither forward nor second derivatives."""
+    return sdpa_kernel(SDPBackend.MATH)
+
+
 def frobenius(model: nn.Module) -> Estimate:
     """Hoffman et al.'s own code: ‖Jᵀu‖² for a random u, through autograd twice. (σ is n_out ‖Jᵀu‖².)"""
 
     def estimate(x: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
         x = x.detach().requires_grad_()
-        output = model(x)
+        with _written_out():
+            output = model(x)
         u = normalized(torch.randn_like(output))
         (pulled,) = torch.autograd.grad(output, x, u, create_graph=True)
         return output, output.shape[1] * flat(pulled).square().sum(1)
+
+    return estimate
+
+
+def push(model: nn.Module) -> Estimate:
+    """J v beside the loss, without gradients of its own, as flow models need it. (This one is ours.)"""
+
+    def estimate(x: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+        J = linearize(model, x)
+        with torch.no_grad():
+            return J.output, 0 * norms(J.jvp(x))
+
+    return estimate
+
+
+def push_by_torch_func(model: nn.Module) -> Estimate:
+    def estimate(x: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+        with _written_out():
+            found: Any = torch.func.jvp(model, (x,), (x,))
+        return found[0], 0 * norms(found[1].detach())
 
     return estimate
 
@@ -43,7 +72,8 @@ def double_backward(model: nn.Module, rounds: int) -> Estimate:
 
     def estimate(x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         x = x.detach().requires_grad_()
-        output = model(x)
+        with _written_out():
+            output = model(x)
         v = normalized(torch.randn_like(x))
         for _ in range(rounds):
             v = normalized(v)
@@ -61,7 +91,8 @@ def rows_and_svd(model: nn.Module) -> Estimate:
 
     def estimate(x: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
         x = x.detach().requires_grad_()
-        output = model(x)
+        with _written_out():
+            output = model(x)
         scores = output.sum(0)
         rows = [flat(torch.autograd.grad(score, x, create_graph=True)[0]) for score in scores]
         return output, torch.linalg.svdvals(torch.stack(rows, 1))[:, 0]
@@ -74,10 +105,11 @@ def dual_numbers(model: nn.Module) -> Estimate:
 
     def estimate(x: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
         x = x.detach().requires_grad_()
-        output = model(x)
+        with _written_out():
+            output = model(x)
         u = normalized(torch.randn_like(output))
         (pulled,) = torch.autograd.grad(output, x, u, retain_graph=True)
-        with fwAD.dual_level():
+        with fwAD.dual_level(), _written_out():
             tangent = fwAD.unpack_dual(model(fwAD.make_dual(x.detach(), normalized(pulled)))).tangent
         return output, norms(tangent)
 

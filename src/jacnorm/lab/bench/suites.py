@@ -8,31 +8,29 @@ from typing import Any
 
 from ..data import load
 from . import measuring, memory, parts, quality
-from .nets import Deep, batch, make
+from .nets import NETS, Deep, batch, make
 from .timing import costs
 from .ways import EXACT, WAYS, Way
 
 MAIN = ("spectral, index=", "spectral, no index", "Frobenius", "Spectral-Bound")
 COMPARED = (*MAIN, "Frobenius, double backward", "double-backward power iteration, 1 round")
-MEMORY_BATCH = {"lenet": 1024, "vgg16": 32, "resnet18": 32, "transformer": 64}
 EPOCHS = 15
 OUTPUTS = (10, 1000)  # of the nets that are measured
-# Fused attention has neither dual numbers nor second derivatives.
-NOT_WITH_ATTENTION = (
-    "dual numbers",
-    "Frobenius, double backward",
-    "double-backward power iteration, 1 round",
-    "double-backward power iteration, 10 rounds",
+LARGE = ("vgg16", "resnet18", "vit-192", "vit-128, 256 tokens", "vit-128, 1024 tokens")  # minutes for these:
+UNABLE = (
+    (("vgg16", "resnet18"), ("J v alone, torch.func.jvp",)),  # it cannot write into running statistics
+    (tuple(n for n in NETS if n.startswith(("vit", "transformer"))), ("dual numbers",)),  # no attention
 )
-SMALL = ("lenet", "transformer")  # the others need minutes for these:
 SLOW = ("spectral, budget=1.3", EXACT.name, "double-backward power iteration, 10 rounds")
 
 
 def methods(net: str, size: int, width: float) -> dict[str, Any]:
     """Every way on one net: its cost and the memory it takes."""
     model = make(net, width=width)
-    ways = [w for w in WAYS if net != "transformer" or w.name not in NOT_WITH_ATTENTION]
-    ways = [w for w in ways if net in SMALL or w.name not in SLOW]
+    ways = [w for w in WAYS if net not in LARGE or w.name not in SLOW]
+    for nets, cannot in UNABLE:
+        ways = [w for w in ways if net not in nets or w.name not in cannot]
+    memory_batch = NETS[net][2]
     measured = [w.name for w in ways if w.kind != "form"]
     return {
         "batch": size,
@@ -40,8 +38,8 @@ def methods(net: str, size: int, width: float) -> dict[str, Any]:
         "parameters": sum(p.numel() for p in model.parameters()),
         "cost": costs(model, ways, batch(net, size)),
         "parts": parts.shares(model, batch(net, size)),
-        "memory": memory.growth(net, MEMORY_BATCH[net], measured, width),
-        "memory_batch": MEMORY_BATCH[net],
+        "memory": memory.growth(net, memory_batch, measured, width),
+        "memory_batch": memory_batch,
     }
 
 

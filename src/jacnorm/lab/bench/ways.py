@@ -83,6 +83,7 @@ WAYS = (
     Way(FROBENIUS, _ours(lambda: FrobeniusPenalty(WEIGHT), False), estimates=False),
     Way(BOUND, _ours(lambda: SpectralBoundPenalty(WEIGHT), False), estimates=False),
     EXACT,
+    Way("J v alone", _other(peers.push), estimates=False),
     Way("stored u, backward form", _other(forms.StoredBackward), "form"),
     Way("stored u, ‖J v‖ back-propagated", _other(forms.StoredRefined), "form"),
     Way("stored v, forward form", _other(forms.StoredForward), "form"),
@@ -91,5 +92,6 @@ WAYS = (
     Way("Algorithm 1, unrolled", _other(peers.unrolled), "peer"),
     Way("double-backward power iteration, 1 round", _other(peers.double_backward, 1), "peer"),
     Way("double-backward power iteration, 10 rounds", _other(peers.double_backward, 10), "peer"),
+    Way("J v alone, torch.func.jvp", _other(peers.push_by_torch_func), "peer", estimates=False),
     Way("dual numbers", _other(peers.dual_numbers), "peer"),
 )
