@@ -386,6 +386,7 @@ CALLS = [
     _call("rms_norm", lambda x: F.rms_norm(x, (4,)) + F.rms_norm(x, (3, 4), eps=0.1), (3, 4)),
     _call("in place", lambda x: F.silu((2 * x).sin_(), inplace=True).cos_().mul_(3), (4,)),
     _call("written into after its use", lambda x: (a := 2 * x, a.tanh(), a.mul_(3))[1] + a, (4,)),
+    _call("in place without a rule", lambda x: (0.5 * x).i0_() + x, (4,)),
     _call("parts", lambda x: torch.cat([*x.unbind(1)], 1) + x.hsplit(1)[0].flatten(1), (2, 3)),
     _call(
         "numbers alone", lambda x: torch.stack([r.sum().mean().amax() + r[0].sum() for r in x])[:, None], (3,)

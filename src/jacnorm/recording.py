@@ -12,8 +12,9 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from .checks import check_input, check_output, run
+from .engines.ancestry import is_linked, leaves_of
 from .engines.batchnorm import Gate
-from .engines.by_autograd import ByAutograd, is_linked, leaves_of
+from .engines.by_autograd import ByAutograd
 from .engines.checking import check_call
 from .engines.recorder import Recorder
 from .engines.rules import NotRecorded

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .engines.by_autograd import custom_functions
+from .engines.ancestry import custom_functions
 from .engines.checking import COARSE, FLOOR
 from .engines.tape import Tape
 from .errors import CoupledSamplesError, UnsupportedModelError

@@ -19,7 +19,7 @@ from .. import checks, engines
 from ..engines.calls import CONSTANT, canonical_name, opened
 from ..engines.hooks import seeing_module_hooks
 from ..engines.recorder import Recorder
-from ..engines.tape import Slot, Step, Tape
+from ..engines.tape import Slot, Step
 from ..errors import CoupledSamplesError, UnsupportedModelError
 from ..tracing import uncompiled
 from ..verify import check_independent
@@ -113,9 +113,8 @@ class Examiner(Recorder):
         for call, (y, slot) in zip(self.calls, self._outputs, strict=True):
             if slot is not None and y.is_floating_point() and y.shape[:1] == self._leaf.shape[:1]:
                 assert self._source is not None
-                weights = [t for _, t in self._weights.values()]
                 try:
-                    check_independent(Tape(self._steps, self._source, slot, weights, self.kept), y.detach())
+                    check_independent(self.writer.tape(self._source, slot), y.detach())
                 except CoupledSamplesError:
                     return call
                 except (UnsupportedModelError, RuntimeError):  # was written over later
@@ -123,7 +122,7 @@ class Examiner(Recorder):
         return None
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        before, count = self.slots.entry(args[0]) if args else None, len(self._steps)
+        before, count = self.slots.entry(args[0]) if args else None, len(self.writer.steps)
         noted = len(self.calls)
         wait_for(self._leaf.device)
         begin = time.perf_counter()
@@ -135,7 +134,7 @@ class Examiner(Recorder):
         result = args[0] if y is None else y  # an assignment returns nothing
         same = before is not None and self.slots.entry(result) is before  # dropout in evaluation
         if not same:
-            self._note(func, args, kwargs, _first_real(result), seconds, self._steps[count:])
+            self._note(func, args, kwargs, _first_real(result), seconds, self.writer.steps[count:])
         return y
 
     def _note(self, func: Any, args: Any, kwargs: Any, y: Tensor | None, seconds: float, steps: Any) -> None:

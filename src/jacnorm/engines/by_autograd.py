@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.checkpoint import CheckpointError
@@ -217,54 +216,6 @@ def by_itself(
 
 def _has_derivative(y: Any) -> bool:
     return isinstance(y, Tensor) and y.requires_grad
-
-
-def leaves_of(y: Tensor) -> list[Tensor]:
-    """The parameters that y was made of, as autograd sees it."""
-    seen, waiting, found = set[Any](), [y.grad_fn], list[Tensor]()
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if (leaf := getattr(node, "variable", None)) is not None:
-            found.append(leaf)
-        waiting += [parent for parent, _ in node.next_functions]
-    return found
-
-
-def is_linked(x: Tensor, y: Tensor) -> bool:
-    """Whether autograd sees a way from x to y."""
-    return bool(_between(x, y))
-
-
-def custom_functions(x: Tensor, y: Tensor) -> dict[Any, list[Any]]:
-    """The user's own autograd functions between x and y, each with its nodes."""
-    found: dict[Any, list[Any]] = {}
-    for node in _between(x, y):
-        if isinstance(node, BackwardCFunction):
-            function: Any = getattr(node, "_forward_cls")  # noqa: B009 (mypy does not know it)
-            if not function.__module__.startswith("jacnorm."):
-                found.setdefault(function, []).append(node)
-    return found
-
-
-def _between(x: Tensor, y: Tensor) -> list[Any]:
-    users: dict[Any, list[Any]] = {}
-    waiting = [y.grad_fn]
-    while waiting:
-        node = waiting.pop()
-        for parent, _ in () if node is None else node.next_functions:
-            if parent not in users:
-                waiting.append(parent)
-            users.setdefault(parent, []).append(node)
-    origin = get_gradient_edge(x).node
-    found, waiting = dict.fromkeys(users.get(origin, ())), list(users.get(origin, ()))
-    while waiting:
-        new = [user for user in users.get(waiting.pop(), ()) if user not in found]
-        found.update(dict.fromkeys(new))
-        waiting += new
-    return list(found)
 
 
 def _is_real(t: Tensor) -> bool:

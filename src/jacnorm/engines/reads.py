@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from functools import cache
 from typing import Any
 
 from torch import Tensor
@@ -40,3 +42,20 @@ def factors(rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[T
     found = list(tensors((args, kwargs)))  # also inside x[:, index]
     added = {id(a) for a in args[: rule.data] if isinstance(a, Tensor) and a.is_floating_point()}
     return found if rule.data == 1 else [a for a in found if id(a) not in added]
+
+
+def placed(
+    rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Data that were given by name, by position."""
+    names, kwargs = _names(rule.apply)[1:] if rule.product else _names(rule.apply), dict(kwargs)
+    for name in names[len(args) : max(rule.data, 0)]:
+        if name not in kwargs:
+            break
+        args = (*args, kwargs.pop(name))
+    return args, kwargs
+
+
+@cache
+def _names(apply: Any) -> list[str]:
+    return list(inspect.signature(apply).parameters)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,12 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ..precision import as_recorded
 from ..tracing import inside_torch_func, tracing
 from . import hooks
 from .ancestry import Ancestry
 from .batchnorm import Gate, Statistics, batch_norm, in_functional_order, under_saved_tensor_hooks
-from .by_autograd import by_itself, handle, hardsigmoid
+from .by_autograd import by_itself, hardsigmoid
 from .calls import (
     ASKING,
     CONSTANT,
@@ -30,12 +28,13 @@ from .calls import (
     tensors,
 )
 from .layers import WeightedLayer, is_layer, layer_called, weighted_layer
-from .reads import Reads, factors
+from .reads import Reads, factors, placed
 from .rules import MISSING, RULES, Call, NoRule, NotRecorded, Rule
 from .rules.table import LIST, REST
 from .slots import Slots
-from .tape import Kept, Parts, Slot, Step, Tape, version
+from .tape import Slot, Tape
 from .undo import Undo
+from .writer import Writer, edge
 
 HIDDEN = "something depends on the input by a way that was not recorded"
 NO_WAY = "the output is not made of recorded calls (does torch.jit hide them, or sign() cut the way?)"
@@ -67,16 +66,12 @@ class Recorder(TorchFunctionMode):
         self.layers: list[WeightedLayer] = []
         self.flowing, self._gate, self._check = flowing, gate, check
         self.slots = slots or Slots()
+        self.writer = Writer(self.slots)
         self.without_rule: dict[str, str] = {}  # calls by autograd, and why
         self.reads = Reads()  # by F and Fᵀ, later
         self.undo = Undo(keeps=gate is None)
         self.without_grad: str | None = None  # the first call that was made under no_grad
         self.hooked = False  # the model has registered a hook on a tensor
-        self._steps: list[Step] = []
-        self._weights: dict[int, tuple[int, Tensor]] = {}  # position of what is read, by identity
-        self._kept: dict[int, int] = {}
-        self.kept = Kept()
-        self._read_in_run: list[tuple[Tensor, int]] = []  # activations, with their versions
         self._source: Slot | None = None
         self._target: Slot | None = None
         self._ancestry: Ancestry | None = None
@@ -95,11 +90,10 @@ class Recorder(TorchFunctionMode):
     def tape(self) -> Tape:
         if self._source is None or self._target is None:
             raise NotRecorded(self._hidden(NO_WAY))
-        if self.reads.spoilt or any(version(t) != before for t, before in self._read_in_run):
+        if self.reads.spoilt or self.writer.is_spoilt:
             raise NotRecorded("a tensor was changed in place after it was used")
-        self._read_in_run = []
-        weights = [t for _, t in self._weights.values()]
-        return Tape(self._steps, self._source, self._target, weights, self.kept)
+        self.writer.close()
+        return self.writer.tape(self._source, self._target)
 
     @property
     def dtypes(self) -> Sequence[torch.dtype]:
@@ -169,9 +163,7 @@ class Recorder(TorchFunctionMode):
         for x, y in zip(run.args, ys, strict=True):
             slot = self.slots.of(x)
             if slot is not None and y is not x:
-                self._steps.append(
-                    Step(hooks.NAME, (slot,), self.slots.new(y), _same, _listing(_same), False)
-                )
+                self.writer.add_identity(hooks.NAME, slot, y)
         return ys
 
     def _check_call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -189,7 +181,7 @@ class Recorder(TorchFunctionMode):
         if not self.slots.one_dtype and any(t.is_complex() for t in tensors((args, kwargs))):
             raise NoRule("complex numbers")
         if kwargs and rule.data != 1:
-            args, kwargs = _placed(rule, args, kwargs)
+            args, kwargs = placed(rule, args, kwargs)
         sources = self._sources(rule, name, args, kwargs)
         if rule.like and sources == (None,):  # only the shape comes from the input
             return run()
@@ -213,12 +205,13 @@ class Recorder(TorchFunctionMode):
             self.reads.add_borrowed(call.borrows)
         if rule.weighted and sources[1] is None:
             self.layers.append(weighted_layer(name, call, *args, **kwargs))
-        count = len(self._steps)
-        self._step(name, sources, args[0] if name == "__setitem__" else y, call)
-        if check is not None and len(self._steps) > count and (wrong := check(self._steps[count], call, y)):
+        count = len(self.writer.steps)
+        self.writer.add(name, sources, args[0] if name == "__setitem__" else y, call)
+        new = self.writer.steps[count:]
+        if check is not None and new and (wrong := check(new[0], call, y)):
             if in_place:
                 raise NotRecorded(f"{name}: {wrong}")
-            del self._steps[count:]
+            del self.writer.steps[count:]
             raise NoRule(wrong)
         return y
 
@@ -257,43 +250,18 @@ class Recorder(TorchFunctionMode):
             return y
         sources = tuple(self.slots.of(t) for t in own.used if self.slots.of(t) is not None)
         edges = tuple(edge(t) for t in own.used)
+        for t in own.used:
+            if self.slots.of(t) is None:
+                self.reads.add(t)
         y, ys = own.bridged()
         if written is not None:
             if len(ys) != 1 or ys[0].shape != written.shape:
                 raise NotRecorded(f"{name} writes into several tensors, or into one of another shape")
             written.copy_(ys[0])
             y, ys = written, [written]
-        for t in own.used:
-            if self.slots.of(t) is None:
-                self.reads.add(t)
         self.without_rule.setdefault(name, why)
-        learns = any(e is not None for e in edges)
-        target = self.slots.new(ys[0]) if len(ys) == 1 else self.slots.bundle()
-        graph = own.graph
-        self._steps.append(
-            Step(
-                f"{name} by autograd",
-                sources,
-                target,
-                graph.push,
-                graph.pull,
-                learns,
-                (),
-                edges,
-                by_autograd=graph,
-            )
-        )
-        if len(ys) > 1:
-            self._take_apart(name, target, ys)
+        self.writer.add_by_autograd(name, sources, edges, ys, own.graph)
         return y
-
-    def _take_apart(self, name: str, bundle: Slot, ys: Sequence[Tensor]) -> None:
-        """One step for each result of a call that has several."""
-        count = len(ys)
-        for i, y in enumerate(ys):
-            push, pull = _taking(i, count)
-            if y.is_floating_point() or y.is_complex():
-                self._steps.append(Step(name, (bundle,), self.slots.new(y), push, pull, False))
 
     def _constant_result(self, y: Any) -> None:
         for t in tensors(y):
@@ -309,7 +277,7 @@ class Recorder(TorchFunctionMode):
         call, statistics = batch_norm(*args, **kwargs, flowing=self.flowing, gate=self._gate, given=given)
         self.statistics.append(statistics)
         if slot is not None:
-            self._step("batch_norm", (slot,), call.y, call)
+            self.writer.add("batch_norm", (slot,), call.y, call)
             weight = args[3] if len(args) > 3 else kwargs.get("weight")
             if weight is not None:
                 self.reads.add(weight)
@@ -377,85 +345,6 @@ class Recorder(TorchFunctionMode):
         missing = (None,) * max(0, rule.data - len(data))
         return *[self.slots.of(a) for a in data], *missing
 
-    def _step(self, name: str, sources: Any, y: Any, call: Call) -> None:
-        parts = isinstance(y, tuple | list) and isinstance(y[0], Tensor) and RULES[name].parts
-        if isinstance(y, tuple | list) and not parts:
-            y = y[0]  # the others are indices
-        first = y[0] if parts else y
-        if not isinstance(first, Tensor) or not first.is_floating_point():
-            return
-        if not parts and self.slots.unchanged(sources, y):
-            return
-        slot = self.slots.bundle() if parts else self.slots.new(y)
-        edges = tuple(edge(t) for t in call.reads)
-        reads = tuple(self._position(t) for t in call.reads)
-        single = name == "batch_norm" or RULES[name].data == 1
-        pull = _listing(call.pull) if single else call.pull
-        push, terms, meet = call.push, call.terms, call.meet
-        if not parts and (not self.slots.one_dtype or torch.is_autocast_enabled(first.device.type)):
-            dtypes = [first.dtype if s is None else self.slots.dtypes[s] for s in sources]
-            push, pull, terms = as_recorded(push, pull, terms, dtypes, first)
-            meet = None
-        learns = any(e is not None for e in edges)
-        self._steps.append(Step(name, sources, slot, push, pull, learns, reads, edges, terms, meet))
-        if parts:
-            self._take_apart(name, slot, y)
-
-    def _position(self, t: Tensor) -> int:
-        """Where the values of what the steps read will have t (see `Tape.values`)."""
-        if self.slots.of(t) is None:
-            return self._weights.setdefault(id(t), (len(self._weights), t))[0]
-        if id(t) not in self._kept:
-            self._kept[id(t)] = len(self.kept.tensors)
-            self.kept.tensors.append(t)
-            self._read_in_run.append((t, version(t)))
-        return -1 - self._kept[id(t)]
-
-
-def edge(t: Tensor) -> Tensor | None:
-    """Where a gradient of t goes, as it is now: a later call in place leads t elsewhere. It holds no
-    numbers."""
-    if not t.requires_grad:
-        return None
-    if t.is_leaf or tracing() or inside_torch_func():
-        return t
-    return handle(t)
-
-
-def _same(t: Tensor) -> Tensor:
-    return t
-
-
-def _listing(pull: Any) -> Any:
-    return lambda *values: (pull(*values),)
-
-
-def _taking(i: int, count: int) -> Any:
-    def push(parts: Any) -> Any:
-        return parts[i]
-
-    def pull(c: Tensor) -> Any:
-        return (Parts(c if k == i else None for k in range(count)),)
-
-    return push, pull
-
 
 def _first_argument(run: partial[Any]) -> Any:
     return run.args[0] if run.args else next(iter(run.keywords.values()))
-
-
-def _placed(
-    rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Data that were given by name, by position."""
-    names, kwargs = _names(rule.apply)[1:] if rule.product else _names(rule.apply), dict(kwargs)
-    for name in names[len(args) : max(rule.data, 0)]:
-        if name not in kwargs:
-            break
-        args = (*args, kwargs.pop(name))
-    return args, kwargs
-
-
-@cache
-def _names(apply: Any) -> list[str]:
-    return list(inspect.signature(apply).parameters)

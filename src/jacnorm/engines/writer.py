@@ -1,0 +1,125 @@
+"""Writes the tape, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..precision import as_recorded
+from ..tracing import inside_torch_func, tracing
+from .by_autograd import ByAutograd, handle
+from .rules import RULES, Call
+from .slots import Slots
+from .tape import Kept, Parts, Slot, Step, Tape, version
+
+
+class Writer:
+    """The steps of a run, and the tensors that they will read again."""
+
+    def __init__(self, slots: Slots):
+        self.slots, self.steps = slots, list[Step]()
+        self._weights: dict[int, tuple[int, Tensor]] = {}  # position of what is read, by identity
+        self._positions: dict[int, int] = {}  # of activations, likewise
+        self._kept = Kept()
+        self._read_in_run: list[tuple[Tensor, int]] = []  # activations, with their versions
+
+    def tape(self, source: Slot, target: Slot) -> Tape:
+        return Tape(self.steps, source, target, [t for _, t in self._weights.values()], self._kept)
+
+    @property
+    def is_spoilt(self) -> bool:
+        """Whether an activation was written into after a step has read it."""
+        return any(version(t) != before for t, before in self._read_in_run)
+
+    def close(self) -> None:
+        """The run is over. (Nothing here may keep activations alive.)"""
+        self._read_in_run = []
+
+    def add(self, name: str, sources: Any, y: Any, call: Call) -> None:
+        parts = isinstance(y, tuple | list) and isinstance(y[0], Tensor) and RULES[name].parts
+        if isinstance(y, tuple | list) and not parts:
+            y = y[0]  # the others are indices
+        first = y[0] if parts else y
+        if not isinstance(first, Tensor) or not first.is_floating_point():
+            return
+        if not parts and self.slots.unchanged(sources, y):
+            return
+        slot = self.slots.bundle() if parts else self.slots.new(y)
+        edges = tuple(edge(t) for t in call.reads)
+        reads = tuple(self._position(t) for t in call.reads)
+        single = name == "batch_norm" or RULES[name].data == 1
+        pull = _listing(call.pull) if single else call.pull
+        push, terms, meet = call.push, call.terms, call.meet
+        if not parts and (not self.slots.one_dtype or torch.is_autocast_enabled(first.device.type)):
+            dtypes = [first.dtype if s is None else self.slots.dtypes[s] for s in sources]
+            push, pull, terms = as_recorded(push, pull, terms, dtypes, first)
+            meet = None
+        learns = any(e is not None for e in edges)
+        self.steps.append(Step(name, sources, slot, push, pull, learns, reads, edges, terms, meet))
+        if parts:
+            self._take_apart(name, slot, y)
+
+    def add_identity(self, name: str, source: Slot, y: Tensor) -> None:
+        self.steps.append(Step(name, (source,), self.slots.new(y), lambda t: t, lambda c: (c,), False))
+
+    def add_by_autograd(
+        self,
+        name: str,
+        sources: Any,
+        edges: tuple[Tensor | None, ...],
+        ys: Sequence[Tensor],
+        graph: ByAutograd,
+    ) -> None:
+        target = self.slots.new(ys[0]) if len(ys) == 1 else self.slots.bundle()
+        learns = any(e is not None for e in edges)
+        push, pull = graph.push, graph.pull
+        self.steps.append(
+            Step(f"{name} by autograd", sources, target, push, pull, learns, (), edges, by_autograd=graph)
+        )
+        if len(ys) > 1:
+            self._take_apart(name, target, ys)
+
+    def _take_apart(self, name: str, bundle: Slot, ys: Sequence[Tensor]) -> None:
+        """One step for each result of a call that has several."""
+        count = len(ys)
+        for i, y in enumerate(ys):
+            push, pull = _taking(i, count)
+            if y.is_floating_point() or y.is_complex():
+                self.steps.append(Step(name, (bundle,), self.slots.new(y), push, pull, False))
+
+    def _position(self, t: Tensor) -> int:
+        """Where the values of what the steps read will have t (see `Tape.values`)."""
+        if self.slots.of(t) is None:
+            return self._weights.setdefault(id(t), (len(self._weights), t))[0]
+        if id(t) not in self._positions:
+            self._positions[id(t)] = len(self._kept.tensors)
+            self._kept.tensors.append(t)
+            self._read_in_run.append((t, version(t)))
+        return -1 - self._positions[id(t)]
+
+
+def edge(t: Tensor) -> Tensor | None:
+    """Where a gradient of t goes, as it is now: a later call in place leads t elsewhere. It holds no
+    numbers."""
+    if not t.requires_grad:
+        return None
+    if t.is_leaf or tracing() or inside_torch_func():
+        return t
+    return handle(t)
+
+
+def _listing(pull: Any) -> Any:
+    return lambda *values: (pull(*values),)
+
+
+def _taking(i: int, count: int) -> Any:
+    def push(parts: Any) -> Any:
+        return parts[i]
+
+    def pull(c: Tensor) -> Any:
+        return (Parts(c if k == i else None for k in range(count)),)
+
+    return push, pull
