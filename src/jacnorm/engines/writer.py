@@ -20,7 +20,8 @@ class Writer:
     """The steps of a run, and the tensors that they will read again."""
 
     def __init__(self, slots: Slots):
-        self.slots, self.steps = slots, list[Step]()
+        self.slots = slots
+        self.steps: list[Step] = []
         self._weights: dict[int, tuple[int, Tensor]] = {}  # position of what is read, by identity
         self._positions: dict[int, int] = {}  # of activations, likewise
         self._kept = Kept()
