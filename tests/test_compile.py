@@ -128,6 +128,14 @@ def test_the_fast_ways_of_grey_images_compile(monkeypatch):
     assert_as_eager(lenet, lambda: [jn.SpectralPenalty(0.5)], batches=(6,))
 
 
+def smooth():
+    return nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 4))
+
+
+def test_a_smooth_net():
+    assert_as_eager(smooth, lambda: [jn.SpectralPenalty(0.5), jn.FrobeniusPenalty(0.5)])
+
+
 def test_lazy_penalties():
     penalties = lambda: [jn.SpectralPenalty(0.1, every=2), jn.FrobeniusPenalty(0.1, fraction=0.5)]
     assert_as_eager(mlp, penalties, batches=[6] * 4)
