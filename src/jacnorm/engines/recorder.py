@@ -244,10 +244,7 @@ class Recorder(TorchFunctionMode):
             run.func, run.args, run.keywords, lambda t: self.slots.of(t) is not None, copies=in_place
         )
         if own is None:
-            y = run()
-            if not carries_no_derivative(y):
-                self._constant_result(y)
-            return y
+            return self._constant(run, (_first_argument(run),))
         sources = tuple(self.slots.of(t) for t in own.used if self.slots.of(t) is not None)
         edges = tuple(edge(t) for t in own.used)
         for t in own.used:
@@ -262,11 +259,6 @@ class Recorder(TorchFunctionMode):
         self.without_rule.setdefault(name, why)
         self.writer.add_by_autograd(name, sources, edges, ys, own.graph)
         return y
-
-    def _constant_result(self, y: Any) -> None:
-        for t in tensors(y):
-            if self._ancestry is not None:
-                self._ancestry.cut(t)
 
     def _batch_norm(self, func: Any, args: Any, kwargs: Any) -> Any:
         if func is torch.batch_norm:
