@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from difflib import get_close_matches
@@ -96,7 +97,7 @@ def _first(output: object) -> str:
 
 def _finite(output: Tensor) -> bool:
     try:
-        return bool(torch.isfinite(output).all())
+        return math.isfinite(output.detach().sum()) or bool(torch.isfinite(output).all())
     except RuntimeError as error:
         if "vmap" not in str(error):
             raise

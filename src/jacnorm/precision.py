@@ -20,8 +20,12 @@ def at_least_single(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in HALF else dtype
 
 
+# On any device; to ask for one of them takes much longer.
+any_autocast_enabled: Callable[[], bool] = torch._C._is_any_autocast_enabled
+
+
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
-    if torch.is_autocast_enabled(device.type):
+    if any_autocast_enabled() and torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()
 

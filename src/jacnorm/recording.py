@@ -133,7 +133,7 @@ def _recorded(request: Request, known: Verdict) -> Linearization:
                 return J
             except NotRecorded as no:  # the model has changed, or hides something
                 reason = str(no)
-        known.learn(reason, ())
+        known.learn(reason)
     assert known.reason is not None
     if request.engine == "layerwise":
         raise UnsupportedModelError(
@@ -187,7 +187,7 @@ def _record(request: Request, known: Verdict, *, checks: bool) -> Linearization:
     try:
         output = section.run(request.x, recorder, graph=checks)
         tape = recorder.tape()
-        if not checks and tape.plan not in known.history.plans:  # another way, with who knows what beside it
+        if not checks and tape.way not in known.history.plans:  # another way, with who knows what beside it
             raise NotRecorded("not checked yet")
     except NotRecorded:
         recorder.undo.roll_back()
@@ -197,7 +197,7 @@ def _record(request: Request, known: Verdict, *, checks: bool) -> Linearization:
             known.independent = check_independent(
                 tape, section.last.detach(), thoroughly=not known.independent
             )
-        known.learn(None, tape.plan)
+        known.learn(None, tape)
         known.settle()
         if recorder.hooked and not known.warned:
             known.warned = True

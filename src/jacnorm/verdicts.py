@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .closures import LARGE, ByCode, is_made_anew
-from .engines.tape import Plan
+from .engines.tape import Plan, Tape, Way
 from .modules import modules_of
 from .tracing import inside_torch_func, while_tracing
 
@@ -30,7 +30,7 @@ class History:
     visits: int = 0
     faith: object = field(default_factory=object)  # that verdicts share; a new one ends that of the old
     verdicts: dict[Shape, Verdict] = field(default_factory=dict)
-    plans: dict[Plan, Plan] = field(default_factory=dict)  # calls whose products are autograd's
+    plans: dict[Way, Plan] = field(default_factory=dict)  # of ways whose products are autograd's
 
     def visit(self) -> bool:
         """Whether a check is due."""
@@ -64,13 +64,13 @@ class Verdict:
             self._begin()
         return is_due
 
-    def learn(self, reason: str | None, plan: Plan) -> None:
+    def learn(self, reason: str | None, tape: Tape | None = None) -> None:
         """What a check has shown: why calls cannot be recorded one by one, or which they are."""
         self.layerwise, self.reason, plans = reason is None, reason, self.history.plans
         if len(plans) > MOST:
             plans.clear()
-        if self.layerwise:
-            self.plan = plans.setdefault(plan, plan)  # one object for all shapes: they can be long
+        if tape is not None:
+            self.plan = plans.setdefault(tape.way, tape.plan)  # one object for all shapes: they can be long
 
     def settle(self) -> None:
         """The check is over, and has raised nothing."""
@@ -146,7 +146,13 @@ def _history(model: Any, how: tuple[Any, ...]) -> History:
 
 def _modes(model: Any) -> int:
     """Which modules behind the model are in training mode."""
-    return hash(tuple(m.training for root in modules_of(model).values() for m in root.modules()))
+    modes, waiting = dict[int, bool](), list(modules_of(model).values())
+    while waiting:
+        module = waiting.pop()
+        if id(module) not in modes:
+            modes[id(module)] = module.training
+            waiting += filter(None, module._modules.values())
+    return hash(tuple(modes.values()))
 
 
 @while_tracing

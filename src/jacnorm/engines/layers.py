@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -21,8 +20,15 @@ class WeightedLayer:
     name: str
     weight: Tensor
     input_shape: torch.Size  # of a sample, or of one of the tokens that all have the same norm
-    forward: Callable[[Tensor], Tensor]
-    backward: Callable[[Tensor], Tensor]
+    call: Call
+
+    def forward(self, v: Tensor) -> Tensor:
+        y: Tensor = self.call.push(self.weight, v, None)
+        return y
+
+    def backward(self, u: Tensor) -> Tensor:
+        x: Tensor = self.call.pull(self.weight, u)[0]
+        return x
 
 
 def is_layer(func: Any, args: tuple[Any, ...]) -> bool:
@@ -35,13 +41,10 @@ def layer_called(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> We
     args, kwargs = one_way(args, kwargs)
     name, _ = canonical_name(func, args)
     with suppress(NoRule, TypeError):  # called as no layer is
-        return weighted_layer(name, RULES[name].apply((True, False), *args, **kwargs), *args, **kwargs)
+        return weighted_layer(name, RULES[name].apply((True, False), *args, **kwargs), *args[:2], **kwargs)
     return None
 
 
-def weighted_layer(name: str, call: Call, x: Tensor, weight: Tensor, *_: Any, **__: Any) -> WeightedLayer:
+def weighted_layer(name: str, call: Call, x: Tensor, weight: Tensor, **_: Any) -> WeightedLayer:
     """From what the rule makes of the call's arguments."""
-    size = x.shape[-1:] if name == "linear" else x.shape[1:]
-    return WeightedLayer(
-        name, weight, size, lambda v: call.push(weight, v, None), lambda u: call.pull(weight, u)[0]
-    )
+    return WeightedLayer(name, weight, x.shape[-1:] if name == "linear" else x.shape[1:], call)

@@ -151,8 +151,9 @@ class _HandedOver(torch.autograd.Function):
                 ctx.again(), ctx.edges, gradient, create_graph=True, allow_unused=True
             )
             return None, None, None, *found, *nothing
-        scale, terms = ctx.factor * gradient, ctx.saved_tensors
-        if not _is_one(scale):
+        terms = ctx.saved_tensors
+        if not _is_one(ctx.factor, gradient):
+            scale = ctx.factor * gradient
             terms = [t * scale for t in terms]
         return None, None, None, *terms, *nothing
 
@@ -170,10 +171,12 @@ class _HandedOverAnywhere(_HandedOver):
         _HandedOver.keep(ctx, factor, again, tensors)
 
 
-def _is_one(scale: Tensor) -> bool:
+def _is_one(factor: float, gradient: Tensor) -> bool:
     """Most often, as penalties put their weight into the sweeps. (Elsewhere than on the CPU to ask takes
     long.)"""
-    return scale.device.type == "cpu" and not tracing() and not inside_torch_func() and float(scale) == 1.0
+    if factor != 1 or tracing() or inside_torch_func() or gradient.device.type != "cpu":
+        return False
+    return float(gradient) == 1.0
 
 
 def split_factor(factor: float, J: Any) -> tuple[float, float]:

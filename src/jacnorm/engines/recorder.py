@@ -66,9 +66,9 @@ class Recorder(TorchFunctionMode):
         self.layers: list[WeightedLayer] = []
         self.flowing, self._gate, self._check = flowing, gate, check
         self.slots = slots or Slots()
-        self.writer = Writer(self.slots)
-        self.without_rule: dict[str, str] = {}  # calls by autograd, and why
         self.reads = Reads()  # by F and Fᵀ, later
+        self.writer = Writer(self.slots, self.reads)
+        self.without_rule: dict[str, str] = {}  # calls by autograd, and why
         self.undo = Undo(keeps=gate is None)
         self.without_grad: str | None = None  # the first call that was made under no_grad
         self.hooked = False  # the model has registered a hook on a tensor
@@ -117,9 +117,13 @@ class Recorder(TorchFunctionMode):
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call on something that depends on x. It is made as it was, by `run`; rules have one order."""
-        run = partial(func, *args, **kwargs)
-        args, kwargs = one_way(args, kwargs)
-        name, in_place = canonical_name(func, args)
+        run, in_place = partial(func, *args, **kwargs), False
+        if kwargs:
+            kwargs = dict(kwargs)
+            in_place = bool(kwargs.pop("inplace", False))
+            args, kwargs = one_way(args, kwargs)
+        name, writes = canonical_name(func, args)
+        in_place = in_place or writes
         rule = RULES.get(name)
         if rule is None:
             if name == "batch_norm":
@@ -137,7 +141,6 @@ class Recorder(TorchFunctionMode):
             self.without_grad = self.without_grad or name
             return self._constant(run, args)
         self._check_call(name, args, kwargs)
-        in_place = in_place or bool(kwargs.get("inplace"))
         try:
             if rule is None:
                 raise NoRule("it has no rule")
@@ -204,7 +207,7 @@ class Recorder(TorchFunctionMode):
         if call.borrows is not None:
             self.reads.add_borrowed(call.borrows)
         if rule.weighted and sources[1] is None:
-            self.layers.append(weighted_layer(name, call, *args, **kwargs))
+            self.layers.append(weighted_layer(name, call, *args[:2], **kwargs))
         count = len(self.writer.steps)
         self.writer.add(name, sources, args[0] if name == "__setitem__" else y, call)
         new = self.writer.steps[count:]
@@ -217,14 +220,13 @@ class Recorder(TorchFunctionMode):
 
     def _factors(self, rule: Rule, args: Any, kwargs: Any, in_place: bool) -> list[Tensor]:
         """What F and Fᵀ may read again: weights, masks, indices."""
-        if len(args) == rule.data == 1 and not kwargs:  # most activations
+        if rule.weighted or (len(args) == rule.data == 1 and not kwargs):  # said in `Call.reads`; none
             return []
         written = args[0] if in_place else None  # it is a new activation after the call
         return [t for t in factors(rule, args, kwargs) if t is not written and self.slots.of(t) is None]
 
     def _written_over(self, rule: Rule, apply: Any, run: Any, args: Any, kwargs: Any) -> tuple[Call, Any]:
         """A call in place. What the rule reads must be as it was before."""
-        kwargs = {name: value for name, value in kwargs.items() if name != "inplace"}
         if not rule.runs:
             call = apply(*args, **kwargs)
             if all(t is not args[0] for t in call.reads):
@@ -270,9 +272,6 @@ class Recorder(TorchFunctionMode):
         self.statistics.append(statistics)
         if slot is not None:
             self.writer.add("batch_norm", (slot,), call.y, call)
-            weight = args[3] if len(args) > 3 else kwargs.get("weight")
-            if weight is not None:
-                self.reads.add(weight)
         return call.y
 
     def _call_on_others(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -334,8 +333,8 @@ class Recorder(TorchFunctionMode):
             data, rest = args[: rule.data], args[rule.data :]
         if not rule.like and (self.slots.any_in(rest) or (kwargs and self.slots.any_in(kwargs))):
             raise NoRule("a parameter of it depends on the input")
-        missing = (None,) * max(0, rule.data - len(data))
-        return *[self.slots.of(a) for a in data], *missing
+        found = [self.slots.of(a) for a in data]
+        return tuple(found + [None] * (rule.data - len(found)))
 
 
 def _first_argument(run: partial[Any]) -> Any:

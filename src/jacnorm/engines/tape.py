@@ -31,6 +31,7 @@ FREED = (
     "into. Take all products before backward(), call backward(retain_graph=True), or linearize again."
 )
 Plan = tuple[tuple[str, tuple[int, ...]], ...]
+Way = tuple[tuple[str, tuple[Slot | None, ...]], ...]
 
 
 @dataclass(slots=True)
@@ -121,6 +122,7 @@ class Tape:
         self.whole = whole  # the model is a single step by autograd
         self._weights, self.kept = weights, kept or Kept()
         self._last_use: dict[Slot | None, int] = {}  # for forward mode, on first use
+        self.way: Way = tuple([(step.name, step.sources) for step in self.steps])  # through the model
 
     def values(self) -> list[Tensor]:
         """What the steps read: weights by positions from 0 on, activations by those from −1 down."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from ..precision import as_recorded
+from ..precision import any_autocast_enabled, as_recorded
 from ..tracing import inside_torch_func, tracing
 from .by_autograd import ByAutograd, handle
+from .reads import Reads
 from .rules import RULES, Call
 from .slots import Slots
 from .tape import Kept, Parts, Slot, Step, Tape, version
@@ -19,8 +19,8 @@ from .tape import Kept, Parts, Slot, Step, Tape, version
 class Writer:
     """The steps of a run, and the tensors that they will read again."""
 
-    def __init__(self, slots: Slots):
-        self.slots = slots
+    def __init__(self, slots: Slots, reads: Reads):
+        self.slots, self._reads = slots, reads
         self.steps: list[Step] = []
         self._weights: dict[int, tuple[int, Tensor]] = {}  # position of what is read, by identity
         self._positions: dict[int, int] = {}  # of activations, likewise
@@ -40,25 +40,25 @@ class Writer:
         self._read_in_run = []
 
     def add(self, name: str, sources: Any, y: Any, call: Call) -> None:
-        parts = isinstance(y, tuple | list) and isinstance(y[0], Tensor) and RULES[name].parts
-        if isinstance(y, tuple | list) and not parts:
-            y = y[0]  # the others are indices
-        first = y[0] if parts else y
+        """A step for this call, unless it gave its argument back, or no real numbers."""
+        first, parts = y, False
+        if not isinstance(y, Tensor):
+            first, parts = y[0], RULES[name].parts  # else the others are indices
         if not isinstance(first, Tensor) or not first.is_floating_point():
             return
-        if not parts and self.slots.unchanged(sources, y):
+        if not parts and self.slots.unchanged(sources, first):
             return
-        slot = self.slots.bundle() if parts else self.slots.new(y)
-        edges = tuple(edge(t) for t in call.reads)
-        reads = tuple(self._position(t) for t in call.reads)
-        single = name == "batch_norm" or RULES[name].data == 1
-        pull = _listing(call.pull) if single else call.pull
-        push, terms, meet = call.push, call.terms, call.meet
-        if not parts and (not self.slots.one_dtype or torch.is_autocast_enabled(first.device.type)):
+        slot = self.slots.bundle() if parts else self.slots.new(first)
+        reads = tuple([self._position(t) for t in call.reads])
+        edges = tuple([edge(t) for t in call.reads])
+        push, pull, terms, meet = call.push, call.pull, call.terms, call.meet
+        if name == "batch_norm" or RULES[name].data == 1:
+            pull = _listing(pull)
+        if not parts and (not self.slots.one_dtype or any_autocast_enabled()):
             dtypes = [first.dtype if s is None else self.slots.dtypes[s] for s in sources]
             push, pull, terms = as_recorded(push, pull, terms, dtypes, first)
             meet = None
-        learns = any(e is not None for e in edges)
+        learns = edges.count(None) < len(edges)
         self.steps.append(Step(name, sources, slot, push, pull, learns, reads, edges, terms, meet))
         if parts:
             self._take_apart(name, slot, y)
@@ -94,7 +94,10 @@ class Writer:
     def _position(self, t: Tensor) -> int:
         """Where the values of what the steps read will have t (see `Tape.values`)."""
         if self.slots.of(t) is None:
-            return self._weights.setdefault(id(t), (len(self._weights), t))[0]
+            if id(t) not in self._weights:
+                self._weights[id(t)] = (len(self._weights), t)
+                self._reads.add(t)
+            return self._weights[id(t)][0]
         if id(t) not in self._positions:
             self._positions[id(t)] = len(self._kept.tensors)
             self._kept.tensors.append(t)

@@ -105,8 +105,9 @@ def normalized(w: Tensor) -> Tensor:
     return divided(w, norms(w))
 
 
-def divided(w: Tensor, by: Tensor) -> Tensor:
-    return w / column(by, w).clamp_min(torch.finfo(by.dtype).tiny)
+def divided(w: Tensor, by: Tensor, factor: Tensor | float = 1.0) -> Tensor:
+    """factor·w/by, with a number of each per sample; a zero stays zero."""
+    return w * column(factor / by.clamp_min(torch.finfo(by.dtype).tiny), w)
 
 
 def column(values: Tensor, like: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..checks import as_tensor, check_count, check_positive
 from ..engines.pairing import Pairing, split_factor
 from ..errors import InputError
-from ..estimators.operator import column, divided, flat, normalized, norms
+from ..estimators.operator import divided, flat, normalized, norms
 from ..estimators.operator import start as fixed_direction
 from ..linearization import Linearization
 from ..tracing import refuse, tracing, while_tracing
@@ -84,14 +84,16 @@ class SpectralPenalty(Penalty):
             scale, rest = split_factor(self.weight / len(u), J)
             if is_guess or self.h != "identity":
                 w = J.jvp(normalized(J.vjp(u)), pairing)
-                sigma = norms(w)
+                sigma = size = norms(w)
                 if pairing is not None:
-                    J.vjp(divided(w, sigma) * column(scale * self._slope(sigma), w), pairing)
+                    J.vjp(divided(w, size, scale * self._slope(sigma)), pairing)
             else:  # u is about what J v is now, and may stand for it in the gradient; a first guess may not
-                w = J.jvp(scale * normalized(J.vjp(u, pairing)), pairing) / scale
-                sigma = norms(w)
+                c = J.vjp(u, pairing)
+                w = J.jvp(divided(c, norms(c), scale), pairing)
+                size = norms(w)
+                sigma = size / scale
             if rows is not None:
-                self._store(rows, w, sigma)
+                self._store(rows, divided(w, size))
             value = self.weight * self._shaped(sigma).mean()
         return value if pairing is None else pairing.handed_over(value, rest)
 
@@ -126,15 +128,13 @@ class SpectralPenalty(Penalty):
         return u.view(J.output_shape), is_guess
 
     @torch.no_grad()
-    def _store(self, rows: Tensor, direction: Tensor, size: Tensor) -> None:
-        """Keep the direction, unless it has overflowed.
-
-        J v = 0 is kept as well: from a u with Jᵀu = 0 no later step leads anywhere, so that the sample has to
-        begin anew.
+    def _store(self, rows: Tensor, directions: Tensor) -> None:
+        """Keep the directions. A sample whose J v is zero, or has overflowed, begins again with a guess: from
+        a u with Jᵀu = 0 no later step leads anywhere.
         """
-        new = flat(divided(direction, size))
+        new = flat(directions).nan_to_num_(0.0, 0.0, 0.0)
         if new.shape[1:] == self.u.shape[1:]:  # else another network has come in between
-            self.u[rows] = torch.where(torch.isfinite(size)[:, None], new, self.u[rows])
+            self.u.index_copy_(0, rows, new)
 
     def _rows(self, J: Linearization, index: Tensor) -> Tensor:
         """The index, and room for its vectors."""
@@ -162,9 +162,12 @@ def _make_room(
     penalty: SpectralPenalty, samples: int, n_out: int, dtype: torch.dtype, device: torch.device
 ) -> None:
     u = penalty.u
+    samples = max(samples, penalty.samples or 0)
+    if len(u) >= samples and u.shape[1:] == (n_out,) and u.dtype == dtype and u.device == device:
+        return
     table = u if u.shape[1:] == (n_out,) else u.new_empty(0, n_out)
     table = table.to(dtype=dtype, device=device)
-    missing = max(samples, penalty.samples or 0) - len(table)
+    missing = samples - len(table)
     if missing > 0:  # grow in large steps, since a first epoch asks for row after row
         table = torch.cat([table, table.new_zeros(max(missing, len(table) // 2), n_out)])
     penalty.u = table.detach()

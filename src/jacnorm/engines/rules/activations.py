@@ -18,7 +18,7 @@ from .table import Borrowed, Call, NoRule, rule, scaled_by
 @rule("relu", inplace=True, runs=True)
 def relu(x: Tensor, inplace: bool = False) -> Call:
     """The mask is y > 0, read off the output where it is needed: one fast kernel and no memory of its own."""
-    y = F.relu(x, inplace=inplace)
+    y = torch.relu_(x) if inplace else torch.relu(x)
     kept = Borrowed(y)
 
     def mask(v: Tensor) -> Tensor:
@@ -28,7 +28,7 @@ def relu(x: Tensor, inplace: bool = False) -> Call:
 
 
 @rule("leaky_relu", runs=True)
-def leaky_relu(x: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Call:
+def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Call:
     slope = torch.full_like(x, negative_slope, requires_grad=False).masked_fill_(x > 0, 1)
     return scaled_by(slope, F.leaky_relu(x, negative_slope))
 
@@ -64,12 +64,12 @@ def rrelu(
 
 
 @rule("hardtanh", runs=True)
-def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Call:
+def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Call:
     return scaled_by((x > min_val) & (x < max_val), F.hardtanh(x, min_val, max_val))
 
 
 @rule("relu6", runs=True)
-def relu6(x: Tensor, inplace: bool = False) -> Call:
+def relu6(x: Tensor) -> Call:
     return scaled_by((x > 0) & (x < 6), F.relu6(x))
 
 
@@ -81,7 +81,7 @@ def hardsigmoid(x: Tensor, inplace: bool = False) -> Call:
 
 
 @rule("threshold", runs=True)
-def threshold(x: Tensor, threshold: float, value: float, inplace: bool = False) -> Call:
+def threshold(x: Tensor, threshold: float, value: float) -> Call:
     return scaled_by(x > threshold, F.threshold(x, threshold, value))
 
 

@@ -148,7 +148,7 @@ def _gelu_tanh_bend(x: Tensor) -> Tensor:
 
 
 @rule("silu")
-def silu(x: Tensor, inplace: bool = False) -> Call:
+def silu(x: Tensor) -> Call:
     def bend(x: Tensor) -> Tensor:
         s = torch.sigmoid(x)
         return s * (1 - s) * (2 + x * (1 - 2 * s))
@@ -157,7 +157,7 @@ def silu(x: Tensor, inplace: bool = False) -> Call:
 
 
 @rule("mish")
-def mish(x: Tensor, inplace: bool = False) -> Call:
+def mish(x: Tensor) -> Call:
     def bend(x: Tensor) -> Tensor:
         s, y = torch.sigmoid(x), torch.tanh(F.softplus(x))
         sech = 1 - y.square()  # of the softplus
@@ -176,17 +176,17 @@ def softplus(x: Tensor, beta: float = 1, threshold: float = 20) -> Call:
 
 
 @rule("elu")
-def elu(x: Tensor, alpha: float = 1.0, inplace: bool = False) -> Call:
+def elu(x: Tensor, alpha: float = 1.0) -> Call:
     return _elu(x, alpha, 1, 1)
 
 
 @rule("selu")
-def selu(x: Tensor, inplace: bool = False) -> Call:
+def selu(x: Tensor) -> Call:
     return _elu(x, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1)
 
 
 @rule("celu")
-def celu(x: Tensor, alpha: float = 1.0, inplace: bool = False) -> Call:
+def celu(x: Tensor, alpha: float = 1.0) -> Call:
     return _elu(
         x, alpha, 1, 1 / torch.tensor(alpha, dtype=torch.float32).item()
     )  # as PyTorch's own derivative
@@ -204,7 +204,7 @@ def _elu(x: Tensor, alpha: float, scale: float, rate: float) -> Call:
 
 
 @rule("hardswish")
-def hardswish(x: Tensor, inplace: bool = False) -> Call:
+def hardswish(x: Tensor) -> Call:
     return elementwise(
         x,
         lambda x: torch.where(x.abs() < 3, x / 3 + 0.5, (x >= 3).to(x.dtype)),
