@@ -58,7 +58,7 @@ class Writer:
             dtypes = [first.dtype if s is None else self.slots.dtypes[s] for s in sources]
             push, pull, terms = as_recorded(push, pull, terms, dtypes, first)
             meet = None
-        learns = edges.count(None) < len(edges)
+        learns = any([e is not None for e in edges])  # (`in` and `count` would ask tensors whether they equal None)
         self.steps.append(Step(name, sources, slot, push, pull, learns, reads, edges, terms, meet))
         if parts:
             self._take_apart(name, slot, y)

@@ -4,11 +4,11 @@ The layer stays on its fused kernel, forward and backward. Fᵀ is that kernel's
 terms of the gradient, are written out for a block of queries at a time, so that memory is linear in the
 sequence. With
 
-    tS = s (t_Q Kᵀ + Q t_Kᵀ),  T = tS − ⟨P, tS⟩,  tP = P ⊙ T           F(t) = tP V + P t_V
+    tS = s (t_Q Kᵀ + Q t_Kᵀ),  tP = P ⊙ (tS − ⟨P, tS⟩)           F(t) = tP V + P t_V
     dP = c Vᵀ,  D = dP − ⟨P, dP⟩,  dS = P ⊙ D
 
-the gradient of ⟨c, F(t)⟩ is tPᵀ c in V; and with A = D ⊙ T + c t_Vᵀ − ⟨P, D ⊙ T + c t_Vᵀ⟩, G = P ⊙ A, it is
-s (dS t_K + G K) in Q and s (dSᵀ t_Q + Gᵀ Q) in K.
+the gradient of ⟨c, F(t)⟩ is tPᵀ c in V; and with A = D ⊙ tP + P ⊙ c t_Vᵀ, G = A − P Σ A, it is
+s (dS t_K + G K) in Q and s (dSᵀ t_Q + Gᵀ Q) in K. (Queries and their tangents are scaled by s first.)
 """
 
 from __future__ import annotations
@@ -101,6 +101,10 @@ class Rows:
         """t − ⟨P, t⟩, written over t."""
         return t.sub_((self.P * t).sum(-1, keepdim=True))
 
+    def softened(self, t: Tensor) -> Tensor:
+        """P ⊙ (t − ⟨P, t⟩): the derivative of softmax, and its own transpose."""
+        return torch.ops.aten._softmax_backward_data(t, self.P, -1, self.P.dtype)
+
 
 class Attention:
     """Its products. Queries, keys and values have one batch axis here, of samples and heads together."""
@@ -121,99 +125,92 @@ class Attention:
         self.mask_shape = None if mask is None else mask.shape
         self.is_added = mask is not None and mask.dtype != torch.bool
         self._groups = q.shape[-3] // k.shape[-3] if enable_gqa else 1
-        heads = (
-            q.shape[:-2] if enable_gqa else torch.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2])
-        )
-        self.batch = torch.Size(heads)
+        heads = {t.shape[:-2] for t in (q, k, v)}
+        self.batch = q.shape[:-2] if enable_gqa or len(heads) == 1 else torch.broadcast_shapes(*heads)
         self._kept, self._is_causal = None if kept is None else kept.flatten(0, -3), is_causal
 
     def layer(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         """The layer itself, with the dropout that was drawn."""
         q, k, v = self._flat(q, k, v)
-        y = torch.cat([r.kept(r.P) @ v for r in self._blocks(q, k, mask)], 1)
+        y = torch.cat([r.kept(r.P) @ v for r in self._blocks(q * self.scale, k, mask)], 1)
         return y.view(*self.batch, *y.shape[1:])
 
     def push(self, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Tensor:
         mask, tq, tk, tv, tm = rest if len(rest) == 5 else (None, *rest)
         q, k, v, tq, tk, tv = self._flat(q, k, v, tq, tk, tv)
+        q, tq = self._scaled(q, tq)
         y = torch.cat(
-            [self._pushed(r, self._scores(r, q, k, tq, tk, tm), v, tv) for r in self._blocks(q, k, mask)], 1
+            [self._pushed(r, self._tangent(r, q, k, tq, tk, tm), v, tv) for r in self._blocks(q, k, mask)], 1
         )
         return y.view(*self.batch, *y.shape[1:])
 
     def terms(self, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> list[Tensor | None]:
-        return self._swept(q, k, v, rest, pushes=False)[1]
+        return self.meet(q, k, v, *rest)[1]
 
     def meet(self, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, list[Tensor | None]]:
-        y, found = self._swept(q, k, v, rest, pushes=True)
-        assert y is not None
-        return y, found
-
-    def _pushed(self, r: Rows, T: Tensor, v: Tensor, tv: Tensor | None) -> Tensor:
-        y = torch.bmm(r.kept(r.P * T), v)
-        return y if tv is None else y.baddbmm_(r.kept(r.P), tv)
-
-    def _swept(
-        self, q: Tensor, k: Tensor, v: Tensor, rest: Any, pushes: bool
-    ) -> tuple[Tensor | None, list[Tensor | None]]:
-        """The terms, and F(t) if it is asked for."""
         mask, c, tq, tk, tv, tm = rest if len(rest) == 6 else (None, *rest)
         q, k, v, c, tq, tk, tv = self._flat(q, k, v, c, tq, tk, tv)
-        sums = Sums(q, k, v)
-        ys: list[Tensor] = []
+        q, tq = self._scaled(q, tq)
+        sums, ys = Sums(q, k, v), list[Tensor]()
         masks: list[Tensor] | None = [] if self.is_added else None
         for r in self._blocks(q, k, mask):
-            cr = c[:, r.at]
-            T = self._scores(r, q, k, tq, tk, tm)
-            if pushes:
-                ys.append(self._pushed(r, T, v, tv))
+            cr, tP = c[:, r.at], self._tangent(r, q, k, tq, tk, tm)
+            ys.append(self._pushed(r, tP, v, tv))
+            sums.v.baddbmm_(r.kept(tP).mT, cr)
             D = r.centred(r.kept(torch.bmm(cr, v.mT)))
-            sums.v.baddbmm_(r.kept(r.P * T).mT, cr)
-            A = T.mul_(D)
+            dS, G = r.P * D, D.mul_(tP)
             if tv is not None:
-                A = A.baddbmm_(cr, tv.mT) if r.E is None else A.add_(r.kept(torch.bmm(cr, tv.mT)))
-            G, dS = r.centred(A).mul_(r.P), D.mul_(r.P)
+                G.addcmul_(r.P, r.kept(torch.bmm(cr, tv.mT)))
+            G.addcmul_(r.P, G.sum(-1, keepdim=True), value=-1)
             sums.add(r.at, G, dS, q, k, tq, tk)
             if masks is not None:
                 masks.append(G)
-        found = self._gathered(sums.q.mul_(self.scale), sums.k.mul_(self.scale), sums.v)
-        y = None if not pushes else torch.cat(ys, 1)
+        found = self._gathered(sums.q.mul_(self.scale), sums.k, sums.v)
+        y = ys[0] if len(ys) == 1 else torch.cat(ys, 1)
         found = found if mask is None else [*found, self._for_mask(masks)]
-        return None if y is None else y.view(*self.batch, *y.shape[1:]), found
+        return y.view(*self.batch, *y.shape[1:]), found
 
     def pull(self, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> list[Tensor | None]:
         """Written out, where the fused kernel's own is not at hand."""
         mask, c = rest if len(rest) == 2 else (None, *rest)
         q, k, v, c = self._flat(q, k, v, c)
+        q = q * self.scale
         sums = Sums(q, k, v)
         masks: list[Tensor] | None = [] if self.is_added else None
         for r in self._blocks(q, k, mask):
             cr = c[:, r.at]
-            dS = r.centred(r.kept(torch.bmm(cr, v.mT))).mul_(r.P)
+            dS = r.softened(r.kept(torch.bmm(cr, v.mT)))
             sums.v.baddbmm_(r.kept(r.P).mT, cr)
             sums.add(r.at, dS, None, q, k, None, None)
             if masks is not None:
                 masks.append(dS)
-        gathered = self._gathered(sums.q.mul_(self.scale), sums.k.mul_(self.scale), sums.v)
+        gathered = self._gathered(sums.q.mul_(self.scale), sums.k, sums.v)
         return [*gathered, self._for_mask(masks)]
 
-    def _scores(self, r: Rows, q: Tensor, k: Tensor, tq: Any, tk: Any, tm: Any) -> Tensor:
-        """T = tS − ⟨P, tS⟩."""
+    def _pushed(self, r: Rows, tP: Tensor, v: Tensor, tv: Tensor | None) -> Tensor:
+        y = torch.bmm(r.kept(tP), v)
+        return y if tv is None else y.baddbmm_(r.kept(r.P), tv)
+
+    def _scaled(self, q: Tensor, tq: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        return q * self.scale, None if tq is None else tq * self.scale
+
+    def _tangent(self, r: Rows, q: Tensor, k: Tensor, tq: Any, tk: Any, tm: Any) -> Tensor:
+        """tP = P ⊙ (tS − ⟨P, tS⟩)."""
         total = torch.zeros_like(r.P) if tq is None else torch.bmm(tq[:, r.at], k.mT)
         if tk is not None:
             total.baddbmm_(q[:, r.at], tk.mT)
-        total.mul_(self.scale)
         if tm is not None:
             mine = tm[..., r.at, :] if tm.shape[-2] > 1 else tm
             total.view(*self.batch, *total.shape[1:]).add_(mine)
-        return r.centred(total)
+        return r.softened(total)
 
     def _blocks(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Iterator[Rows]:
+        """Of queries that are scaled."""
         count, keys = q.shape[1], k.shape[1]
         rows = max(1, BLOCK // max(1, len(q) * keys))
         for begin in range(0, count, rows):
             at = slice(begin, min(begin + rows, count))
-            S = torch.bmm(q[:, at], k.mT) * self.scale
+            S = torch.bmm(q[:, at], k.mT)
             if mask is not None:
                 mine = mask[..., at, :] if mask.dim() > 1 and mask.shape[-2] > 1 else mask
                 S = S.view(*self.batch, *S.shape[1:])
@@ -228,6 +225,8 @@ class Attention:
         return [None if t is None else self._one(t) for t in values]
 
     def _one(self, t: Tensor) -> Tensor:
+        if t.shape[:-2] == self.batch:
+            return t.reshape(-1, *t.shape[-2:])
         if self._groups > 1 and t.shape[-3] != self.batch[-1]:
             t = t.repeat_interleave(self._groups, -3)
         return t.expand(*self.batch, *t.shape[-2:]).reshape(-1, *t.shape[-2:])

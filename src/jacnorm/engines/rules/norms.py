@@ -1,8 +1,8 @@
 """Layer, group, instance and RMS norm, variances and Euclidean norms.
 
 With h = (x − mean) r and r = 1/√(var + ε), the derivative of h is P(v) = r (v − mean v − h mean(h v)),
-which is its own transpose. With c′ = γ c, the gradient of ⟨c, γ P(t)⟩ in x is −⟨c′, P t⟩ r h / n − r
-P(mean(t h) c′ + mean(c′ h) t). RMS norm is the same without the means of x and v.
+which is its own transpose. With c′ = γ c, the gradient of ⟨c, γ P(t)⟩ in x is
+−r (mean(t h) P(c′) + mean(c′ h) P(t) + mean(c′ P(t)) h). RMS norm is the same without the means of x and v.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Standardized:
 
     def h(self, x: Tensor) -> Tensor:
         mean, r = self.statistics(x)
-        return (x - mean) * r if self.centred else x * r
+        return (x - mean).mul_(r) if self.centred else x * r
 
     def derivative(self, x: Tensor, v: Tensor) -> Tensor:
         """P(v)."""
@@ -57,18 +57,20 @@ class Standardized:
                 v.contiguous(), x, shape, mean, r, None, None, [True, False, False]
             )[0].to(kind)
         h, over = x * r, list(range(-self.axes, 0))
-        return ((v - h * (h * v).mean(over, keepdim=True)) * r).to(kind)
+        return torch.addcmul(v, h, (h * v).mean(over, keepdim=True), value=-1).mul_(r).to(kind)
 
     def term(self, x: Tensor, c: Tensor, t: Tensor, pushed: Tensor) -> Tensor:
         """The gradient of ⟨c, P(t)⟩ in x; `pushed` is P(t)."""
-        over, n, kind = list(range(-self.axes, 0)), x.shape[-self.axes :].numel(), c.dtype
+        over, kind = list(range(-self.axes, 0)), c.dtype
         x, c, t, pushed = (a.to(at_least_single(a.dtype)) for a in (x, c, t, pushed))
         _, r = self.statistics(x)
         h = self.h(x)
-        th, ch = (t * h).mean(over, keepdim=True), (c * h).mean(over, keepdim=True)
-        q = (c * pushed).sum(over, keepdim=True)
-        mixed = self.derivative(x, (th * c).addcmul_(ch.expand_as(t), t))
-        return mixed.mul_(r).neg_().addcmul_(h, q * r, value=-1 / n).to(kind)
+        th, ch, q = ((a * b).mean(over, keepdim=True) for a, b in ((t, h), (c, h), (c, pushed)))
+        if self.centred:
+            found = self.derivative(x, c).mul_(-r * th)
+        else:  # P(c) is r (c − ch h)
+            found, q = c * (-r * r * th), q - r * th * ch
+        return found.addcmul_(pushed, -r * ch).addcmul_(h, -r * q).to(kind)
 
 
 def _normalized(
@@ -93,18 +95,20 @@ def _normalized(
         *gamma, c = rest
         return p(x, scaled(gamma[0] if gamma else None, c))
 
-    def terms(x: Tensor, *rest: Tensor) -> list[Tensor]:
+    def meet(x: Tensor, *rest: Tensor) -> tuple[Tensor, list[Tensor]]:
         *gamma, c, t = rest
         pushed = norm.derivative(rows(x), rows(t))
         mine = scaled(gamma[0] if gamma else None, c)
         found = [norm.term(rows(x), rows(mine), rows(t), pushed).view(shape)]
-        if gamma:
-            share = c * pushed.view(shape)
-            like = gamma[0] if spread is None else gamma[0].view(spread)
-            found.append(share.sum_to_size(like.shape).view_as(gamma[0]))
-        return found
+        pushed = pushed.view(shape)
+        if not gamma:
+            return pushed, found
+        like = gamma[0] if spread is None else gamma[0].view(spread)
+        found.append((c * pushed).sum_to_size(like.shape).view_as(gamma[0]))
+        return pushed * like, found
 
-    return Call(push, pull, (x,) if weight is None else (x, weight), terms)
+    reads = (x,) if weight is None else (x, weight)
+    return Call(push, pull, reads, lambda *values: meet(*values)[1], meet)
 
 
 @rule("layer_norm", runs=True)

@@ -19,22 +19,28 @@ from .table import MISSING, Call, NoRule, rule
 
 aten = torch.ops.aten
 Function = Callable[[Tensor], Tensor]
+Scaling = Callable[[Tensor, Tensor], Tensor]
 
 
 def elementwise(
     read: Tensor,
     slope: Function,
     bend: Function,
-    scale: Callable[[Tensor, Tensor], Tensor] | None = None,
+    times_slope: Scaling | None = None,
+    times_bend: Scaling | None = None,
     y: Any = MISSING,
 ) -> Call:
-    """`slope` is f′, `bend` its derivative, both as functions of what is read. scale(v, read) is
-    v·slope(read) in one kernel."""
+    """`slope` is f′, `bend` its derivative, both as functions of what is read. times_slope(v, read) and
+    times_bend(v, read) are their products with v, where these are cheaper. (times_bend may write over v.)"""
 
     def scaled(read: Tensor, v: Tensor) -> Tensor:
-        return v * slope(read) if scale is None else scale(v, read)
+        return v * slope(read) if times_slope is None else times_slope(v, read)
 
-    return Call(scaled, scaled, (read,), lambda read, c, t: [bend(read).mul_(c).mul_(t)], y=y)
+    def terms(read: Tensor, c: Tensor, t: Tensor) -> list[Tensor]:
+        both = c * t
+        return [both.mul_(bend(read)) if times_bend is None else times_bend(both, read)]
+
+    return Call(scaled, scaled, (read,), terms, y=y)
 
 
 def _real(x: Tensor) -> Tensor:
@@ -109,7 +115,7 @@ def _of_output(name: str, slope: Function, bend: Function) -> Any:
 
     def apply(x: Tensor) -> Call:
         y = function(_real(x))
-        return elementwise(y, slope, bend, KERNELS.get(name), y)
+        return elementwise(y, slope, bend, KERNELS.get(name), y=y)
 
     return apply
 
@@ -126,15 +132,21 @@ def gelu(x: Tensor, approximate: str = "none") -> Call:
     return elementwise(
         x,
         torch.empty_like,  # the kernel has it
-        _gelu_bend if approximate == "none" else _gelu_tanh_bend,
+        _gelu_tanh_bend,
         lambda v, x: aten.gelu_backward(v, x, approximate=approximate),
+        _times_gelu_bend if approximate == "none" else None,
     )
 
 
-def _gelu_bend(x: Tensor) -> Tensor:
-    """φ(x)(2 − x²) with the normal density φ."""
-    square, height = x.square(), 1 / math.sqrt(2 * math.pi)
-    return (square * -0.5).exp_().mul_(square.sub_(2).mul_(-height))
+def _times_gelu_bend(v: Tensor, x: Tensor) -> Tensor:
+    """v φ(x)(2 − x²) with the normal density φ. With z = −x²/2 it is 2/√(2π) · v eᶻ (1 + z)."""
+    z = torch.addcmul(_zero(x), x, x, value=-0.5)
+    density = z.exp()
+    return torch.addcmul(_zero(x), density.addcmul_(density, z), v, value=2 / math.sqrt(2 * math.pi))
+
+
+def _zero(like: Tensor) -> Tensor:
+    return like.new_zeros(())
 
 
 def _gelu_tanh_bend(x: Tensor) -> Tensor:
@@ -149,11 +161,13 @@ def _gelu_tanh_bend(x: Tensor) -> Tensor:
 
 @rule("silu")
 def silu(x: Tensor) -> Call:
-    def bend(x: Tensor) -> Tensor:
-        s = torch.sigmoid(x)
-        return s * (1 - s) * (2 + x * (1 - 2 * s))
+    return elementwise(x, torch.empty_like, torch.empty_like, aten.silu_backward, _times_silu_bend)
 
-    return elementwise(x, torch.empty_like, bend, aten.silu_backward)
+
+def _times_silu_bend(v: Tensor, x: Tensor) -> Tensor:
+    """v s (1 − s)(2 + x − 2 x s) with s = sigmoid(x)."""
+    s = torch.sigmoid(x)
+    return aten.sigmoid_backward(v, s).mul_(torch.addcmul(x, x, s, value=-2).add_(2))
 
 
 @rule("mish")
