@@ -260,9 +260,15 @@ def _one_step(x: Tensor, y: Tensor, gate: Gate) -> Tape:
         return Tape([], 0, 1, whole=True)
     leaves = [t for t in leaves_of(y) if t is not x]
     graph = ByAutograd([y], [x, *leaves], [True, *[False] * len(leaves)], gate)
-    edges = (None, *leaves)
     step = Step(
-        "model by autograd", (0,), 1, graph.push, graph.pull, bool(leaves), (), edges, by_autograd=graph
+        "model by autograd",
+        (0,),
+        1,
+        graph.push,
+        graph.pull,
+        bool(leaves),
+        by_autograd=graph,
+        edges=(None, *leaves),
     )
     return Tape([step], 0, 1, whole=True)
 

@@ -121,12 +121,12 @@ class Examiner(Recorder):
                     continue
         return None
 
-    def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], slots: Any) -> Any:
         before, count = self.slots.entry(args[0]) if args else None, len(self.writer.steps)
         noted = len(self.calls)
         wait_for(self._leaf.device)
         begin = time.perf_counter()
-        y = super()._call(func, args, kwargs)
+        y = super()._call(func, args, kwargs, slots)
         wait_for(self._leaf.device)
         seconds = time.perf_counter() - begin
         if opened(func) is not None and len(self.calls) > noted:  # what it is made of is noted instead

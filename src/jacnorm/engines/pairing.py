@@ -31,7 +31,7 @@ class Pairing:
     def __init__(self) -> None:
         self.left: dict[Slot, Any] = {}
         self._first: Literal["push", "pull"] | None = None
-        self._terms: dict[int, tuple[Tensor, Tensor]] = {}  # by the edge's identity
+        self._terms: dict[int, tuple[Tensor, Tensor]] = {}  # where each goes, by its number there
         self._later: list[tuple[Tensor, Tensor]] = []  # F(t) with a graph, and its cotangent
 
     def push(self, step: Step, read: list[Tensor], ts: list[Any]) -> Any:
@@ -46,11 +46,11 @@ class Pairing:
             return step.push(*read, *ts)
         if step.by_autograd is not None:
             y, terms = step.by_autograd.meet(c, ts)
-            self._add(step, terms)
+            self._add(step, read, terms)
             return y
         if step.meet is not None and c.dtype != torch.float16:
             y, terms = step.meet(*read, c, *ts)
-            self._add(step, terms)
+            self._add(step, read, terms)
             return y
         if step.terms is None:
             return self._leave_to_autograd(step, read, c, ts)
@@ -72,7 +72,7 @@ class Pairing:
         ts = self.left.pop(step.target)
         if step.by_autograd is not None:
             pulled, terms = step.by_autograd.pull_and_meet(c, ts)
-            self._add(step, terms)
+            self._add(step, read, terms)
             return pulled
         if step.terms is None:
             self._leave_to_autograd(step, read, c, ts)
@@ -82,15 +82,21 @@ class Pairing:
 
     def _meet(self, step: Step, read: list[Tensor], c: Any, ts: list[Any]) -> None:
         assert step.terms is not None
+        values = read, c, ts
         if isinstance(c, Tensor) and c.dtype == torch.float16:  # products of small numbers would vanish
-            read, c, ts = tree_map(lambda t: t.float() if isinstance(t, Tensor) else t, (read, c, ts))
-        self._add(step, step.terms(*read, c, *ts))
+            values = tree_map(lambda t: t.float() if isinstance(t, Tensor) else t, values)
+        self._add(step, read, step.terms(*values[0], values[1], *values[2]))
 
-    def _add(self, step: Step, terms: Sequence[Tensor | None]) -> None:
-        for edge, term in zip(step.edges, terms, strict=True):
-            if edge is not None and term is not None:
-                known = self._terms.get(id(edge))
-                self._terms[id(edge)] = (edge, term if known is None else known[1] + term)
+    def _add(self, step: Step, read: Sequence[Tensor], terms: Sequence[Tensor | None]) -> None:
+        """`terms`: the gradients in what the step reads."""
+        if step.by_autograd is None:
+            places: Any = zip(step.reads, read, terms, strict=True)
+        else:
+            places = [(id(e), e, term) for e, term in zip(step.edges, terms, strict=True) if e is not None]
+        for k, edge, term in places:
+            if term is not None and edge.requires_grad:
+                known = self._terms.get(k)
+                self._terms[k] = (edge, term if known is None else known[1] + term)
 
     def _leave_to_autograd(self, step: Step, read: list[Tensor], c: Any, ts: list[Any]) -> Any:
         """Differentiate F(t) by autograd, in this call and no further."""
@@ -99,12 +105,11 @@ class Pairing:
                 y = step.push(*read, *ts)
             self._later += [(y, c)] if y.requires_grad else []
             return y.detach()
-        own = [t if e is None else t.detach().requires_grad_() for t, e in zip(read, step.edges, strict=True)]
+        own = [t.detach().requires_grad_() if t.requires_grad else t for t in read]
         with torch.enable_grad():
             y = step.push(*own, *ts)
-        wanted = [t for t, e in zip(own, step.edges, strict=True) if e is not None]
-        found = iter(torch.autograd.grad(y, wanted, c, allow_unused=True))
-        self._add(step, [None if e is None else next(found) for e in step.edges])
+        found = iter(torch.autograd.grad(y, [t for t in own if t.requires_grad], c, allow_unused=True))
+        self._add(step, read, [next(found) if t.requires_grad else None for t in read])
         return y.detach()
 
     def handed_over(self, value: Tensor, factor: float, again: Again | None = None) -> Tensor:
@@ -118,9 +123,9 @@ class Pairing:
         handed: Tensor = function.apply(value, factor, again, *edges, *ys, *terms, *cs)
         return handed
 
-    def gradients(self, edges: Sequence[Tensor]) -> list[Tensor | None]:
-        """The gradient of uᵀJ v at each edge, now."""
-        return [self._terms[id(e)][1] if id(e) in self._terms else None for e in edges]
+    def gradients(self, places: Sequence[int]) -> list[Tensor | None]:
+        """The gradient of uᵀJ v at each place, by its number, now."""
+        return [self._terms[k][1] if k in self._terms else None for k in places]
 
     def after(self, first: Literal["push", "pull"], left: dict[Slot, Any]) -> Pairing:
         self._first, self.left = first, left
@@ -219,8 +224,8 @@ def product(tape: Tape, direction: Literal["push", "pull"], w: Tensor) -> Tensor
     """J v or Jᵀu, differentiable in w and in all that learns."""
     if not torch.is_grad_enabled() or inside_torch_func() or tape.is_piecewise_linear:
         return tape.jvp(w) if direction == "push" else tape.vjp(w)
-    edges = list({id(e): e for step in tape.steps for e in step.edges if e is not None}.values())
-    result: Tensor | None = _Product.apply(w, tape, direction, *edges)
+    edges = tape.edges()
+    result: Tensor | None = _Product.apply(w, tape, direction, list(edges), *edges.values())
     return result
 
 
@@ -228,12 +233,14 @@ class _Product(torch.autograd.Function):
     """One sweep. Its backward is the sweep the other way, in which every call meets what the first left."""
 
     @staticmethod
-    def forward(ctx: Any, w: Tensor, tape: Tape, direction: Literal["push", "pull"], *edges: Tensor) -> Any:
+    def forward(
+        ctx: Any, w: Tensor, tape: Tape, direction: Literal["push", "pull"], places: list[int], *_: Tensor
+    ) -> Any:
         pairing = Pairing()
         result = tape.jvp(w, pairing) if direction == "push" else tape.vjp(w, pairing)
         left, ctx.spec = tree_flatten(pairing.left)
         ctx.save_for_backward(*[t if isinstance(t, Tensor) else None for t in left])
-        ctx.tape, ctx.direction, ctx.edges = tape, direction, edges
+        ctx.tape, ctx.direction, ctx.places = tape, direction, places
         return result
 
     @staticmethod
@@ -247,4 +254,4 @@ class _Product(torch.autograd.Function):
         pairing = Pairing().after(ctx.direction, left)
         tape: Tape = ctx.tape
         back = tape.vjp(gradient, pairing) if ctx.direction == "push" else tape.jvp(gradient, pairing)
-        return back, None, None, *pairing.gradients(ctx.edges)
+        return back, None, None, None, *pairing.gradients(ctx.places)

@@ -11,7 +11,6 @@ from torch import Tensor
 from ..tracing import tracing
 from .calls import tensors
 from .rules.table import LIST, Borrowed, Rule
-from .tape import version
 
 
 class Reads:
@@ -21,14 +20,17 @@ class Reads:
         self._versions: list[tuple[Tensor, int]] = []
 
     def add(self, t: Tensor) -> None:
-        self._versions.append((t, version(t)))
+        """(While dynamo traces, versions are not known, nor are those of tensors made in inference mode.)"""
+        if not (tracing() or t.is_inference()):
+            self._versions.append((t, t._version))
 
     def add_borrowed(self, kept: Borrowed) -> None:
-        self._versions.append((kept.tensor, kept.version))
+        if not (tracing() or kept.tensor.is_inference()):
+            self._versions.append((kept.tensor, kept.version))
 
     @property
     def spoilt(self) -> bool:
-        return any(version(t) != before for t, before in self._versions)
+        return any(t._version != before for t, before in self._versions)
 
 
 def factors(rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:

@@ -31,7 +31,7 @@ from .layers import WeightedLayer, is_layer, layer_called, weighted_layer
 from .reads import Reads, factors, placed
 from .rules import MISSING, RULES, Call, NoRule, NotRecorded, Rule
 from .rules.table import LIST, REST
-from .slots import Slots
+from .slots import INSIDE, Slots
 from .tape import Slot, Tape
 from .undo import Undo
 from .writer import Writer, edge
@@ -111,17 +111,21 @@ class Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         if self._gate is not None:
             return self._call_unrecorded(func, args, kwargs)
-        if self.slots.any_in(args) or (kwargs and self.slots.any_in(kwargs)):
-            return self._call(func, args, kwargs)
+        slots = self.slots.each(args)
+        if slots.count(None) < len(slots) or (kwargs and self.slots.any_in(kwargs)):
+            return self._call(func, args, kwargs, slots)
         return self._call_on_others(func, args, kwargs)
 
-    def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], slots: list[Slot | None]
+    ) -> Any:
         """A call on something that depends on x. It is made as it was, by `run`; rules have one order."""
         run, in_place = partial(func, *args, **kwargs), False
         if kwargs:
             kwargs = dict(kwargs)
             in_place = bool(kwargs.pop("inplace", False))
             args, kwargs = one_way(args, kwargs)
+            slots = self.slots.each(args)
         name, writes = canonical_name(func, args)
         in_place = in_place or writes
         rule = RULES.get(name)
@@ -144,7 +148,7 @@ class Recorder(TorchFunctionMode):
         try:
             if rule is None:
                 raise NoRule("it has no rule")
-            return self._by_rule(rule, name, run, args, kwargs, in_place)
+            return self._by_rule(rule, name, run, args, kwargs, slots, in_place)
         except (NoRule, TypeError) as no:  # a TypeError: called with arguments that the rule does not know
             inner = opened(func)
             if inner is not None and rule is None:
@@ -178,19 +182,22 @@ class Recorder(TorchFunctionMode):
             if self._descends(*others):
                 raise NotRecorded(self._hidden(HIDDEN))
 
-    def _by_rule(self, rule: Rule, name: str, run: Any, args: Any, kwargs: Any, in_place: bool) -> Any:
+    def _by_rule(
+        self, rule: Rule, name: str, run: Any, args: Any, kwargs: Any, slots: Any, in_place: bool
+    ) -> Any:
         if kwargs and kwargs.get("out") is not None:
             raise NoRule("it writes into out=")
         if not self.slots.one_dtype and any(t.is_complex() for t in tensors((args, kwargs))):
             raise NoRule("complex numbers")
         if kwargs and rule.data != 1:
             args, kwargs = placed(rule, args, kwargs)
-        sources = self._sources(rule, name, args, kwargs)
+            slots = self.slots.each(args)
+        sources = self._sources(rule, args, kwargs, slots)
         if rule.like and sources == (None,):  # only the shape comes from the input
             return run()
         read = self._factors(rule, args, kwargs, in_place)
         check = None if self._check is None else self._check(self.slots, name, run, in_place)
-        apply = partial(rule.apply, tuple(s is not None for s in sources)) if rule.product else rule.apply
+        apply = partial(rule.apply, [s is not None for s in sources]) if rule.product else rule.apply
         if rule.parts:
             y = run()
             call = apply(y, *args, **kwargs)
@@ -322,19 +329,19 @@ class Recorder(TorchFunctionMode):
 
     # Book-keeping. --------------------------------------------------------------------------------
 
-    def _sources(self, rule: Rule, name: str, args: Any, kwargs: Any) -> tuple[Slot | None, ...]:
-        if len(args) == rule.data == 1 and not kwargs:  # most activations
-            return (self.slots.of(args[0]),)
+    def _sources(self, rule: Rule, args: Any, kwargs: Any, slots: Any) -> tuple[Slot | None, ...]:
+        """The slot of each of the rule's data, from the slots of all arguments."""
         if rule.data == LIST:
-            data, rest = args[0], args[1:]
+            sources, rest = self.slots.each(args[0]), slots[1:]
         elif rule.data == REST:
-            data, rest = args[1:], args[:1]
+            sources, rest = slots[1:], slots[:1]
         else:
-            data, rest = args[: rule.data], args[rule.data :]
-        if not rule.like and (self.slots.any_in(rest) or (kwargs and self.slots.any_in(kwargs))):
+            sources, rest = slots[: rule.data], slots[rule.data :]
+        if not rule.like and (rest.count(None) < len(rest) or (kwargs and self.slots.any_in(kwargs))):
             raise NoRule("a parameter of it depends on the input")
-        found = [self.slots.of(a) for a in data]
-        return tuple(found + [None] * (rule.data - len(found)))
+        if INSIDE in sources:
+            raise NoRule("a list of tensors")
+        return tuple(sources + [None] * (rule.data - len(sources)))
 
 
 def _first_argument(run: partial[Any]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,19 +12,20 @@ from torch import Tensor
 from .rules import NotRecorded
 from .tape import Slot
 
+INSIDE = -1  # of a list, tuple or dict that holds activations
 _CONTAINERS = frozenset((list, tuple, dict))
 
 
-def _version(t: Tensor) -> int:
+def _version(t: Tensor) -> int | None:
     """How often t was written into; of tensors made in inference mode it is not known."""
-    return 0 if t.is_inference() else t._version
+    return None if t.is_inference() else t._version
 
 
 class Slots:
     """Finds the slot of a tensor by its identity. (Every call of the model comes by here: plain loops.)"""
 
     def __init__(self) -> None:
-        self._found: dict[int, tuple[weakref.ref[Tensor], int, Slot]] = {}
+        self._found: dict[int, tuple[weakref.ref[Tensor], int | None, Slot]] = {}
         self.dtypes: list[torch.dtype] = []  # of each slot
         self.one_dtype = True
         self.bytes = 0  # of all of them
@@ -50,11 +52,21 @@ class Slots:
         entry: Any = self._found.get(id(t))
         if entry is None or entry[0]() is not t:
             return None
-        if entry[1] != _version(t):
-            self._found[id(t)] = (entry[0], _version(t), entry[2])  # complain once
+        known, version, slot = entry
+        if version is not None and version != t._version:
+            self._found[id(t)] = (known, t._version, slot)  # complain once
             raise NotRecorded("a tensor was changed in place through a view of it")
-        slot: Slot = entry[2]
         return slot
+
+    def each(self, values: Sequence[Any]) -> list[Slot | None]:
+        """Of a call's arguments; None for those that do not depend on x."""
+        slots: list[Slot | None] = []
+        for value in values:
+            if type(value) in _CONTAINERS:
+                slots.append(INSIDE if self.any_in(value) else None)
+            else:
+                slots.append(self.of(value))
+        return slots
 
     def entry(self, t: Any) -> object | None:
         """What is known of the tensor; another one after it was written into."""
@@ -74,7 +86,7 @@ class Slots:
     def unchanged(self, sources: Any, y: Tensor) -> bool:
         """The call gave its argument back untouched (dropout in evaluation, contiguous, …)."""
         entry = self._found.get(id(y))
-        return entry is not None and entry[0]() is y and entry[1] == _version(y) and sources == (entry[2],)
+        return entry is not None and entry[0]() is y and sources == (entry[2],) and entry[1] == _version(y)
 
     def close(self) -> None:
         """Nothing more is followed."""

@@ -41,7 +41,7 @@ class Step:
     `push` takes the values of what it reads, then a tangent per source (None where that argument does not
     depend on x). `pull` takes the same values and a cotangent, and returns a cotangent per source. `terms`
     takes the values, a cotangent and the tangents, and returns the gradient of ⟨c, F(t)⟩ in each value.
-    `edges` are where these gradients go, None where nothing learns; `learns` says whether there are any.
+    `learns` says whether any of these gradients goes anywhere.
     """
 
     name: str
@@ -51,10 +51,17 @@ class Step:
     pull: Callable[..., Sequence[Any]]
     learns: bool
     reads: tuple[int, ...] = ()  # positions in `Tape.values()`
-    edges: tuple[Tensor | None, ...] = ()
     terms: Callable[..., Sequence[Tensor | None]] | None = None
     meet: Callable[..., Any] | None = None  # (F(t), terms) at once, where that is cheaper
     by_autograd: Any = None  # the graph of a call without a rule
+    edges: tuple[Tensor | None, ...] = ()  # of such a call: where the gradients of what it reads go
+
+    def edges_from(self, read: Sequence[Tensor]) -> list[tuple[int, Tensor]]:
+        """Where the gradients of what it reads go, given the values: to these themselves, which stand in the
+        graph of the loss. Each has a number."""
+        if self.by_autograd is not None:
+            return [(id(e), e) for e in self.edges if e is not None]
+        return [(k, t) for k, t in zip(self.reads, read, strict=True) if t.requires_grad]
 
 
 class Parts(tuple[Any, ...]):
@@ -127,6 +134,14 @@ class Tape:
     def values(self) -> list[Tensor]:
         """What the steps read: weights by positions from 0 on, activations by those from −1 down."""
         return [*self._weights, *reversed(self.kept.values())]
+
+    def edges(self) -> dict[int, Tensor]:
+        """Where the gradients of uᵀJ v go, each under a number of its own."""
+        values, found = self.values(), dict[int, Tensor]()
+        for step in self.steps:
+            if step.learns:
+                found.update(step.edges_from([values[k] for k in step.reads]))
+        return found
 
     @property
     def is_piecewise_linear(self) -> bool:

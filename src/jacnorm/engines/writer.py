@@ -50,7 +50,7 @@ class Writer:
             return
         slot = self.slots.bundle() if parts else self.slots.new(first)
         reads = tuple([self._position(t) for t in call.reads])
-        edges = tuple([edge(t) for t in call.reads])
+        learns = any(t.requires_grad for t in call.reads)
         push, pull, terms, meet = call.push, call.pull, call.terms, call.meet
         if name == "batch_norm" or RULES[name].data == 1:
             pull = _listing(pull)
@@ -58,8 +58,7 @@ class Writer:
             dtypes = [first.dtype if s is None else self.slots.dtypes[s] for s in sources]
             push, pull, terms = as_recorded(push, pull, terms, dtypes, first)
             meet = None
-        learns = any([e is not None for e in edges])  # (`in` and `count` would ask tensors whether they equal None)
-        self.steps.append(Step(name, sources, slot, push, pull, learns, reads, edges, terms, meet))
+        self.steps.append(Step(name, sources, slot, push, pull, learns, reads, terms, meet))
         if parts:
             self._take_apart(name, slot, y)
 
@@ -78,7 +77,7 @@ class Writer:
         learns = any(e is not None for e in edges)
         push, pull = graph.push, graph.pull
         self.steps.append(
-            Step(f"{name} by autograd", sources, target, push, pull, learns, (), edges, by_autograd=graph)
+            Step(f"{name} by autograd", sources, target, push, pull, learns, by_autograd=graph, edges=edges)
         )
         if len(ys) > 1:
             self._take_apart(name, target, ys)
