@@ -8,6 +8,7 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 
 import jacnorm as jn
+from jacnorm.engines import checking
 
 
 def _swish_rule(x, beta):
@@ -290,3 +291,22 @@ def test_half_precision_and_autocast():
         J = jn.linearize(model, x)
     assert J.reason is None
     assert torch.allclose(J.dense(), jn.linearize(model, x).dense(), atol=0.05)
+
+
+def test_a_rule_that_is_wrong_for_the_last_row_of_many_is_found():
+    """Large tensors are compared piece by piece."""
+
+    def wrong_at_the_end(x):
+        def push(x, t):
+            return 3 * x**2 * torch.cat([t[:-1], 2 * t[-1:]])
+
+        return jn.Call(push, push, reads=(x,))
+
+    @jn.rule(wrong_at_the_end)
+    def cube(x):
+        return x**3
+
+    x = torch.randn(checking.PIECE // 1000 + 40, 1000)
+    J = jn.linearize(lambda x: cube(x).sum(1, keepdim=True), x)
+    assert "its products differ from autograd's" in J.reason
+    torch.testing.assert_close(J.vjp(torch.ones(len(x), 1)), 3 * x**2)

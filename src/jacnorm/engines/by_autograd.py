@@ -189,10 +189,12 @@ def by_itself(
     is_followed: Callable[[Any], bool],
     *,
     copies: bool = False,
+    again: bool = False,
 ) -> OwnCall | None:
     """Make a call on leaves of its own.
 
-    None if nothing in its result has a derivative. `copies`: the call writes into its arguments.
+    None if nothing in its result has a derivative. `copies`: the call writes into its arguments. `again`: it
+    is made a second time, and must not write into constants (running means, say) twice.
     """
     given, spec = tree_flatten((args, kwargs))
     used = [t for t in given if isinstance(t, Tensor) and (is_followed(t) or t.requires_grad) and _is_real(t)]
@@ -200,7 +202,7 @@ def by_itself(
     leaves = [t.detach().requires_grad_() for t in used]
     with torch.enable_grad():
         inside = {id(t): leaf.clone() if copies else leaf for t, leaf in zip(used, leaves, strict=True)}
-        if copies:  # constants that it may write into
+        if copies or again:
             others = [t for t in given if isinstance(t, Tensor) and id(t) not in inside]
             inside |= {id(t): t.clone() for t in others}
         args_inside, kwargs_inside = tree_unflatten([inside.get(id(t), t) for t in given], spec)

@@ -3,7 +3,8 @@ own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from .tape import Parts, Slot, Step
 COARSE = 0.1  # bfloat16 is off by a few percent in a deep network
 REPORT = " (please report this model)"
 FLOOR = 1e3  # rounding errors: products below this many are not compared
+PIECE = 1 << 18  # numbers that are compared at a time, since that takes copies of them
 
 
 def check_call(
@@ -34,7 +36,11 @@ def check_call(
     if devices:
         module = torch.get_device_module(next(iter(devices)))
         device_state = module.get_rng_state()
-    own = by_itself(run.func, run.args, run.keywords, lambda t: slots.of(t) is not None, copies=True)
+    # A function of the user's may write into its arguments without a name that says so.
+    copies = in_place or RULES[name].own is not None
+    own = by_itself(
+        run.func, run.args, run.keywords, lambda t: slots.of(t) is not None, copies=copies, again=True
+    )
     torch.random.set_rng_state(state)
     if devices:
         module.set_rng_state(device_state)
@@ -71,6 +77,7 @@ def _compared(own: OwnCall, followed: list[Any], step: Step, call: Call, y: Any)
     theirs_c = cs[0] if count == 1 else Parts([*cs, *[None] * (count - len(cs))])
     with torch.no_grad():
         theirs = own.graph.pull(theirs_c)
+        del own.graph  # which keeps what the call has computed
         try:
             ours = step.pull(*call.reads, c)
         except (RuntimeError, IndexError, TypeError) as error:
@@ -80,11 +87,15 @@ def _compared(own: OwnCall, followed: list[Any], step: Step, call: Call, y: Any)
             return wrong
         del ours
         ts = {s: _probe(shape, dtype, device, 7 + i) for i, (s, shape, dtype) in enumerate(followed)}
+        other = _paired([(g, ts[s]) for s, g in zip(sources, theirs, strict=True) if g is not None])
+        del theirs
         try:
             pushed = step.push(*call.reads, *[None if s is None else ts[s] for s in step.sources])
         except (RuntimeError, IndexError, TypeError) as error:
             return f"a rule failed{REPORT}: {error}"
-    return _asymmetry(pushed, cs, theirs, ts, sources, tolerance)
+    one = _paired(list(zip(pushed if isinstance(pushed, Parts) else [pushed], cs, strict=False)))
+    scale = sum(map(_size, cs)) * sum(map(_size, ts.values()))
+    return _asymmetry(one, other, scale, tolerance, cs[0].dtype)
 
 
 def _different(
@@ -125,40 +136,57 @@ def _compared_own(
     return wrong
 
 
-def _asymmetry(pushed: Any, cs: Any, theirs: Any, ts: Any, sources: Any, tolerance: float) -> str | None:
+def _paired(pairs: list[tuple[Tensor, Tensor]]) -> tuple[float, float]:
+    """The sum of all ⟨a, b⟩, and the most that it could be."""
+    return sum(_inner(a, b) for a, b in pairs), sum(_size(a) * _size(b) for a, b in pairs)
+
+
+def _asymmetry(
+    one: tuple[float, float], other: tuple[float, float], scale: float, tolerance: float, dtype: torch.dtype
+) -> str | None:
     """⟨F t, c⟩ and ⟨t, Fᵀ c⟩ are the same number."""
-    pushed = pushed if isinstance(pushed, Parts) else [pushed]
-    pairs = [(g, ts[s]) for s, g in zip(sources, theirs, strict=True) if g is not None]
-    one = sum(_inner(p, c) for p, c in zip(pushed, cs, strict=False))
-    other = sum(_inner(g, t) for g, t in pairs)
-    size = sum(_size(p) * _size(c) for p, c in zip(pushed, cs, strict=False))
-    size = max(size, sum(_size(g) * _size(t) for g, t in pairs))
-    scale = sum(map(_size, cs)) * sum(map(_size, ts.values()))
-    eps = torch.finfo(at_least_single(cs[0].dtype)).eps
-    if abs(one - other) <= max(tolerance * size, FLOOR * eps * scale) or size != size:
+    size, apart = max(one[1], other[1]), abs(one[0] - other[0])
+    eps = torch.finfo(at_least_single(dtype)).eps
+    if apart <= max(tolerance * size, FLOOR * eps * scale) or size != size:
         return None
-    distance = abs(one - other) / size
-    return f"F and Fᵀ of its rule are not transposes of each other: {distance:.1e} (please report this model)"
+    return f"F and Fᵀ of its rule are not transposes of each other: {apart / size:.1e}{REPORT}"
 
 
 def _inner(a: Tensor, b: Tensor) -> float:
-    return float((a * b).sum(dtype=torch.float64))
+    return sum(float((p * q.conj()).sum(dtype=_double(p)).real) for p, q in _pieces(a, b))
 
 
 def _size(t: Tensor) -> float:
-    return float(torch.linalg.vector_norm(t, dtype=torch.float64))
+    return math.hypot(*[float(torch.linalg.vector_norm(p, dtype=_double(p))) for (p,) in _pieces(t)])
+
+
+def _double(t: Tensor) -> torch.dtype:
+    return torch.complex128 if t.is_complex() else torch.float64
 
 
 def _distance(a: Tensor, b: Tensor, floor: float = 0.0) -> float:
+    """Of a from b, where both are finite, as a part of the larger; infinite where only one is."""
+    apart, sizes = [0.0], [(0.0, 0.0)]
     dtype = at_least_single(b.dtype)
-    a, b = a.detach().to(dtype), b.detach().to(dtype)
-    both = torch.isfinite(a) & torch.isfinite(b)
-    if not bool(both.all()):
-        if not torch.equal(torch.isfinite(a), torch.isfinite(b)):
+    for p, q in _pieces(a.detach(), b.detach()):
+        p, q = p.to(dtype), q.to(dtype)
+        finite = torch.isfinite(p), torch.isfinite(q)
+        if not torch.equal(*finite):
             return float("inf")
-        a, b = a[both], b[both]
-    size = max(_size(b), _size(a), floor, torch.finfo(dtype).tiny)
-    return _size(a - b) / size
+        if not bool(finite[0].all()):
+            p, q = p[finite[0]], q[finite[0]]
+        sizes.append((_size(p), _size(q)))
+        apart.append(_size(p - q))
+    return math.hypot(*apart) / max(*map(math.hypot, *sizes), floor, torch.finfo(dtype).tiny)
+
+
+def _pieces(*ts: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Parts of tensors of one shape, some rows at a time."""
+    if ts[0].dim() == 0 or ts[0].numel() <= PIECE:
+        yield ts
+        return
+    rows = max(1, PIECE // ts[0][0].numel())
+    yield from zip(*[t.split(rows) for t in ts], strict=True)
 
 
 def _probe(shape: torch.Size, dtype: torch.dtype, device: torch.device, seed: int) -> Tensor:
