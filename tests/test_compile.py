@@ -115,6 +115,23 @@ def test_a_net_with_batch_norm_and_dropout(batch_norm, batches):
     assert_as_eager(Residual, lambda: [jn.SpectralPenalty(0.5)], batch_norm=batch_norm, batches=batches)
 
 
+class Tokens(nn.Module):
+    """PyTorch's own encoder layer, and a norm: functions that are made of others."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens = nn.Sequential(nn.Flatten(), nn.Unflatten(1, (6, 6)))
+        self.layer, self.last = nn.TransformerEncoderLayer(6, 2, 8, 0.2, batch_first=True), nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(F.normalize(self.layer(self.tokens(x)).mean(1), dim=-1))
+
+
+@pytest.mark.parametrize("mode", [True, False], ids=["train", "eval"])
+def test_functions_that_are_made_of_others_compile(mode):
+    assert_as_eager(lambda: Tokens().train(mode), lambda: [jn.SpectralPenalty(0.5), jn.FrobeniusPenalty(0.5)])
+
+
 def test_the_fast_ways_of_grey_images_compile(monkeypatch):
     monkeypatch.setattr(one_channel, "WORTHWHILE", 0)
     monkeypatch.setattr(maxpool, "WORTHWHILE", 0)

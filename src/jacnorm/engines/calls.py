@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from functools import cache
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -132,25 +133,44 @@ def _plain_name(func: Any) -> tuple[str, bool]:
 
 # Python functions of PyTorch's that hand themselves to whoever overrides them, before they do their work.
 _COMPOSED = ("torch.nn.functional", "torch.functional", "torch._tensor")
+OPENED: dict[str, Any] = {}
 _HANDING_OVER = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 
 
-@while_tracing
 def opened(func: Any) -> Any:
     """The same function without that, so that its own calls are seen; None if it is made of no others."""
-    return _opened(func)
+    name = _opened(func)
+    return None if name is None else OPENED[name]
+
+
+@while_tracing
+def _opened(func: Any) -> str | None:
+    """What the function is called in `OPENED`. (Dynamo follows functions that it finds in such a place.)"""
+    if not isinstance(func, FunctionType) or func.__module__ not in _COMPOSED:
+        return None
+    name = f"{func.__module__}.{func.__qualname__}"
+    if name not in OPENED and set(_HANDING_OVER) & set(func.__code__.co_names):
+        around = _around(func.__module__)
+        # Dynamo knows by a file's name whether to follow it, and would not follow all of PyTorch's own.
+        code = func.__code__.replace(co_filename=f"opened {func.__code__.co_filename}")
+        inner = FunctionType(code, around, func.__name__, func.__defaults__, func.__closure__)
+        inner.__kwdefaults__ = func.__kwdefaults__
+        OPENED[name] = inner
+    return name if name in OPENED else None
 
 
 @cache
-def _opened(func: Any) -> Any:
-    if not isinstance(func, FunctionType) or func.__module__ not in _COMPOSED:
-        return None
-    if not set(_HANDING_OVER) & set(func.__code__.co_names):
-        return None
-    around = {**func.__globals__, **dict.fromkeys(_HANDING_OVER, lambda *_: False)}
-    inner = FunctionType(func.__code__, around, func.__name__, func.__defaults__, func.__closure__)
-    inner.__kwdefaults__ = func.__kwdefaults__
-    return inner
+def _around(module: str) -> dict[str, Any]:
+    """The globals of that module, in which nothing is handed over: a module of its own, as dynamo wants."""
+    other = ModuleType(f"{__name__}.{module.replace('.', '_')}")
+    sys.modules[other.__name__] = other
+    names = {**vars(sys.modules[module]), **dict.fromkeys(_HANDING_OVER, _never)}
+    vars(other).update({**names, "__name__": other.__name__})
+    return vars(other)
+
+
+def _never(*_: Any) -> bool:
+    return False
 
 
 def one_way(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -38,8 +38,18 @@ def _reshape(function: Callable[..., Tensor]) -> Any:
     return apply
 
 
-for _name in ("flatten", "unflatten", "squeeze", "unsqueeze", "ravel", "reshape"):
+for _name in ("flatten", "squeeze", "unsqueeze", "ravel", "reshape"):
     rule(_name)(_reshape(getattr(Tensor, _name)))
+
+
+@rule("unflatten", runs=True)
+def unflatten(x: Tensor, *args: Any, **kwargs: Any) -> Call:
+    """(The method calls another by super(), which dynamo does not follow; this one is the same.)"""
+    call = _reshape(torch.unflatten)(x, *args, **kwargs)
+    call.y = torch.unflatten(x, *args, **kwargs)
+    return call
+
+
 # A tangent may be laid out otherwise than the activation was, so a view of it may have to copy.
 rule("view")(_reshape(Tensor.reshape))
 rule("view_as", "reshape_as", like=True)(_reshape(Tensor.reshape_as))
