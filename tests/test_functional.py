@@ -120,6 +120,32 @@ def test_torch_func_differentiates_a_known_model(activation):
     torch.testing.assert_close(grad(penalty)(parameters), grad(oracle)(parameters))
 
 
+@pytest.mark.parametrize("activation", [nn.ReLU(), nn.Tanh()])
+def test_torch_func_differentiates_a_random_penalty(activation):
+    """With one output every projection is exact."""
+    model, x = (
+        nn.Sequential(nn.Linear(4, 5), activation, nn.Linear(5, 1)).double(),
+        torch.randn(2, 4).double(),
+    )
+    parameters = {name: p.detach() for name, p in model.named_parameters()}
+    frobenius = jn.FrobeniusPenalty(weight=1.0)
+
+    def f(z, parameters):
+        return functional_call(model, parameters, (z,))
+
+    def oracle(parameters):
+        rows = torch.func.jacrev(lambda z: f(z, parameters).sum(0))(x)
+        return rows.square().sum() / len(x)
+
+    def penalty(parameters):
+        return frobenius(jn.linearize(f, x, parameters))
+
+    penalty(parameters)
+    drawn = int(frobenius._draws)
+    torch.testing.assert_close(grad(penalty)(parameters), grad(oracle)(parameters))
+    assert int(frobenius._draws) == drawn + 1
+
+
 def test_torch_func_goes_through_the_statistics_of_a_batch():
     model = nn.Sequential(
         nn.Linear(4, 5), nn.BatchNorm1d(5, track_running_stats=False), nn.ReLU(), nn.Linear(5, 3)

@@ -31,6 +31,12 @@ def inside_torch_func() -> bool:
     return not tracing() and torch._C._functorch.peek_interpreter_stack() is not None
 
 
+def outside_torch_func() -> AbstractContextManager[Any]:
+    """For what belongs to an object and not to the function that is transformed, such as a place in a stream:
+    a transform refuses to write into it, and would leave its own tensors there."""
+    return torch._C._DisableFuncTorch() if inside_torch_func() else nullcontext()
+
+
 def uncompiled() -> AbstractContextManager[Any]:
     """What the user has compiled runs eagerly, so that its calls can be seen."""
     if tracing() or "torch._dynamo" not in sys.modules:  # nothing is compiled without it

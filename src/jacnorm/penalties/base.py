@@ -15,7 +15,7 @@ from ..linearization import Linearization
 from ..precision import at_least_single, without_autocast
 from ..recording import asked, linearized, run_plainly
 from ..request import BatchNorm, Engine
-from ..tracing import gaussian, tracing
+from ..tracing import gaussian, outside_torch_func, tracing
 from .pace import Pace
 
 
@@ -140,8 +140,9 @@ class Penalty(nn.Module, ABC):
 
     def random(self, shape: torch.Size, like: Tensor | Linearization) -> Tensor:
         """Gaussian numbers from this penalty's own stream; torch's global state is left alone."""
-        seed = self.seed + 1_000_003 * self._draws
-        self._draws += 1
+        with outside_torch_func():
+            seed = self.seed + 1_000_003 * self._draws
+            self._draws += 1
         return gaussian(seed, shape, like.dtype, like.device)
 
     # The positions in the stream and between two payments are saved with state_dict, so that a resumed
