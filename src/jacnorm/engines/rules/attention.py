@@ -151,7 +151,8 @@ class Attention:
         mask, c, tq, tk, tv, tm = rest if len(rest) == 6 else (None, *rest)
         q, k, v, c, tq, tk, tv = self._flat(q, k, v, c, tq, tk, tv)
         q, tq = self._scaled(q, tq)
-        sums, ys = Sums(q, k, v), list[Tensor]()
+        sums = Sums(q, k, v)
+        ys: list[Tensor] = []  # in a form that dynamo follows
         masks: list[Tensor] | None = [] if self.is_added else None
         for r in self._blocks(q, k, mask):
             cr, tP = c[:, r.at], self._tangent(r, q, k, tq, tk, tm)
