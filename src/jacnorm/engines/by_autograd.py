@@ -22,7 +22,7 @@ from torch.utils.checkpoint import CheckpointError
 
 from ..errors import UnsupportedModelError
 from .batchnorm import Gate
-from .tape import FREED, Parts
+from .tape import FREED, Parts, held_by
 
 
 class ByAutograd:
@@ -52,13 +52,7 @@ class ByAutograd:
             self.handles, self._node = (), node
 
     def _held(self) -> Sequence[Tensor]:
-        if self._node is None:
-            return self.handles
-        try:
-            held: Sequence[Tensor] = self._node.saved_tensors
-            return held
-        except RuntimeError as error:
-            raise UnsupportedModelError(FREED) from error
+        return self.handles if self._node is None else held_by(self._node)
 
     @property
     def _ys(self) -> list[GradientEdge]:
@@ -70,7 +64,15 @@ class ByAutograd:
 
     @property
     def _xs(self) -> list[GradientEdge]:
-        return [t for t, is_followed in zip(self._leaves, self._followed, strict=True) if is_followed]
+        return self.followed(self._leaves)
+
+    def followed(self, values: Sequence[Any]) -> list[Any]:
+        """Of a value for each leaf: those of leaves that depend on the input."""
+        return [t for t, is_followed in zip(values, self._followed, strict=True) if is_followed]
+
+    def forget(self) -> None:
+        """What J v has left here for the next time."""
+        self._flipped = None
 
     def _zeros(self) -> list[Tensor]:
         return [torch.zeros(shape, dtype=dtype, device=device) for shape, dtype, device in self._like]

@@ -90,13 +90,16 @@ class Kept:
         return hung
 
     def values(self) -> Sequence[Tensor]:
-        if self._node is None:
-            return self.tensors
-        try:
-            found: Sequence[Tensor] = self._node.saved_tensors
-            return found
-        except RuntimeError as error:
-            raise UnsupportedModelError(FREED) from error
+        return self.tensors if self._node is None else held_by(self._node)
+
+
+def held_by(node: Any) -> Sequence[Tensor]:
+    """The tensors that a node of the loss's graph keeps for products."""
+    try:
+        found: Sequence[Tensor] = node.saved_tensors
+        return found
+    except RuntimeError as error:
+        raise UnsupportedModelError(FREED) from error
 
 
 class _Keep(torch.autograd.Function):
