@@ -17,7 +17,7 @@ from .engines.batchnorm import Gate
 from .engines.by_autograd import ByAutograd
 from .engines.checking import check_call
 from .engines.recorder import Recorder
-from .engines.rules import NotRecorded
+from .engines.rules import NotRecorded, OneWay
 from .engines.section import Section
 from .engines.tape import Plan, Step, Tape, version
 from .engines.traced import check_plan
@@ -30,7 +30,7 @@ from .request import BatchNorm, Engine, Request
 from .switches import unfused_attention
 from .tracing import CAN_TRACE, refuse, tracing, while_tracing
 from .verdicts import Verdict, known_plan, verdict
-from .verify import check_independent, doubts, refusal
+from .verify import check_independent, doubts, one_way, refusal
 
 
 def linearize(
@@ -131,6 +131,9 @@ def _recorded(request: Request, known: Verdict) -> Linearization:
                 J = _record(request, known, checks=checks)
                 J.verified = checks
                 return J
+            except OneWay as no:
+                reason = f"the backward pass of {no} cannot be differentiated"
+                known.flipped, known.refusal = True, one_way(str(no))
             except NotRecorded as no:  # the model has changed, or hides something
                 reason = str(no)
         known.learn(reason)

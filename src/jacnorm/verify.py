@@ -65,7 +65,10 @@ def refusal(tape: Tape, output: Tensor, x: Tensor, eps: float) -> str | None:
     # Reduced precision inside kernels (TF32) must not count; NaN is others' business.
     if distance <= min(max(4 * eps**0.5, 0.01), COARSE) or math.isnan(distance):
         return None
-    names = ", ".join(f.__name__ for f in custom_functions(x, output))
+    return one_way(", ".join(f.__name__ for f in custom_functions(x, output)))
+
+
+def one_way(names: str) -> str:
     suspects = f" (look at {names})" if names else ""
     return (
         f"The backward pass of a layer cannot be differentiated{suspects}: it is marked "

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..errors import UnsupportedModelError
 from ..precision import at_least_single
 from .by_autograd import OwnCall, by_itself
 from .own import take_back, wrong_gradient
@@ -51,6 +52,27 @@ def check_call(
     if RULES[name].own is None:
         return compared
     return partial(_compared_own, compared, run, [t for t in own.used if slots.of(t) is not None])
+
+
+def one_way_only(own: OwnCall) -> bool:
+    """Whether autograd gives Jᵀu of a call without a rule and not its J v: PyTorch leaves out without a word
+    what a backward pass does where autograd does not look. Then ⟨F t, c⟩ is not ⟨t, Fᵀc⟩."""
+    graph = own.graph
+    ys = [y for y in own.outputs if isinstance(y, Tensor) and y.requires_grad]
+    cs = [_probe(y.shape, y.dtype, y.device, i) for i, y in enumerate(ys)]
+    ts = [_probe(t.shape, t.dtype, t.device, 7 + i) for i, t in enumerate(graph.followed(own.used))]
+    with torch.no_grad():
+        try:
+            pulled, pushed = graph.pull(Parts(cs) if len(cs) > 1 else cs[0]), graph.push(*ts)
+        except UnsupportedModelError:
+            return False  # no silence: whoever asks for J v hears of it
+    graph.forget()
+    one = _paired(list(zip(pushed if isinstance(pushed, Parts) else [pushed], cs, strict=True)))
+    other = _paired([(g, t) for g, t in zip(pulled, ts, strict=True) if g is not None])
+    dtypes = [t.dtype for t in (*ys, *ts)]
+    eps = max(torch.finfo(dtype).eps for dtype in dtypes)
+    scale = sum(map(_size, cs)) * sum(map(_size, ts))
+    return _asymmetry(one, other, scale, min(max(4 * eps**0.5, 0.01), COARSE), dtypes[0]) is not None
 
 
 def _compared(own: OwnCall, followed: list[Any], step: Step, call: Call, y: Any) -> str | None:

@@ -27,9 +27,10 @@ from .calls import (
     opened,
     tensors,
 )
+from .checking import one_way_only
 from .layers import WeightedLayer, is_layer, layer_called, weighted_layer
 from .reads import Reads, factors, placed
-from .rules import MISSING, RULES, Call, NoRule, NotRecorded, Rule
+from .rules import MISSING, RULES, Call, NoRule, NotRecorded, OneWay, Rule
 from .rules.table import LIST, REST
 from .slots import INSIDE, Slots
 from .tape import Slot, Tape
@@ -254,6 +255,8 @@ class Recorder(TorchFunctionMode):
         )
         if own is None:
             return self._constant(run, (_first_argument(run),))
+        if self._check is not None and one_way_only(own):
+            raise OneWay(name)
         sources = tuple(self.slots.of(t) for t in own.used if self.slots.of(t) is not None)
         edges = tuple(edge(t) for t in own.used)
         for t in own.used:

@@ -25,6 +25,6 @@ from . import (  # noqa: F401
     softmax,
     special,
 )
-from .table import MISSING, RULES, Call, NoRule, NotRecorded, Rule
+from .table import MISSING, RULES, Call, NoRule, NotRecorded, OneWay, Rule
 
-__all__ = ["MISSING", "RULES", "Call", "NoRule", "NotRecorded", "Rule"]
+__all__ = ["MISSING", "RULES", "Call", "NoRule", "NotRecorded", "OneWay", "Rule"]

@@ -44,6 +44,10 @@ class NotRecorded(Exception):
     """The whole model must be one step by autograd; the text says why."""
 
 
+class OneWay(NotRecorded):
+    """Autograd gives Jᵀu of a call without a rule, and not its J v; the text says of which."""
+
+
 @dataclass(slots=True)
 class Call:
     """A call y = f(x, …) at the recorded point, as a linear map.
