@@ -107,7 +107,8 @@ def normalized(w: Tensor) -> Tensor:
 
 def divided(w: Tensor, by: Tensor, factor: Tensor | float = 1.0) -> Tensor:
     """factor·w/by, with a number of each per sample; a zero stays zero."""
-    return w * column(factor / by.clamp_min(torch.finfo(by.dtype).tiny), w)
+    inverse = by.clamp_min(torch.finfo(by.dtype).tiny).reciprocal_()
+    return w * column(inverse if isinstance(factor, float) and factor == 1 else inverse * factor, w)
 
 
 def column(values: Tensor, like: Tensor) -> Tensor:
