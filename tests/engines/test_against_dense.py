@@ -1,62 +1,27 @@
-"""Both engines against torch.func on every case: products, transposes, and the dense Jacobian."""
+"""Both engines against autograd's dense Jacobian on every case: products, and gradients of them."""
 
 import pytest
 import torch
 import torch.nn.functional as F
-from cases import CASES, Case, dense_oracle
-from torch import nn
+from agreement import Behind, assert_gradients, assert_products
+from cases import CASES
+from oracles import assert_near, dense
 
 import jacnorm as jn
 
 
-def frozen_batch_norm(model, x):
-    """The same model in evaluation mode, with the statistics of this batch: the paper's pseudo-inference."""
-    norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-    for m in norms:
-        m.momentum = 1.0
-        m.register_forward_hook(_use_biased_variance)
-    model.train()(x)
-    return model.eval()
-
-
-def _use_biased_variance(module, inputs, _):
-    if module.training:
-        over = [a for a in range(inputs[0].dim()) if a != 1]
-        module.running_var.copy_(inputs[0].detach().var(over, correction=0))
-
-
-def oracle(case: Case):
-    model, x = case.make()
-    if case.training and any(isinstance(m, nn.BatchNorm2d) for m in model.modules()):
-        model = frozen_batch_norm(model, x)
-    return dense_oracle(model, x)
-
-
-@pytest.mark.parametrize(
-    ("case", "engine"),
-    [(case, engine) for case in CASES for engine in ("auto", "autograd")],
-    ids=str,
-)
-def test_products_are_the_dense_jacobians(case, engine):
-    model, x = case.make()
-    expected = oracle(case)
-    J = jn.linearize(model, x, engine=engine)
-    assert J.engine == (case.engine if engine == "auto" else "autograd"), J.reason
-    v, u = torch.randn_like(x), torch.randn_like(J.output)
-    jv, ju = J.jvp(v), J.vjp(u)
-    assert jv.shape == J.output.shape
-    assert ju.shape == x.shape
-    close = {"rtol": 1e-9, "atol": 1e-9 * max(1.0, float(expected.abs().max()))}
-    torch.testing.assert_close(
-        jv.reshape(len(x), -1), torch.einsum("boi,bi->bo", expected, v.flatten(1)), **close
-    )
-    torch.testing.assert_close(
-        ju.reshape(len(x), -1),
-        torch.einsum("boi,bo->bi", expected, u.reshape(len(x), -1)),
-        **close,
-    )
-    torch.testing.assert_close(J.dense(), expected, **close)
-    torch.testing.assert_close((jv * u).sum(), (v * ju).sum(), rtol=1e-10, atol=1e-10)
+@pytest.mark.parametrize("engine", ["auto", "autograd"])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_products_and_their_gradients(case, engine):
+    for batch_norm in case.conventions:
+        model, x = case.make()
+        model = Behind(model, x)
+        D = dense(model, x, flowing=batch_norm == "flowing")
+        for _ in range(2):  # examined, then known
+            J = jn.linearize(model, x, engine=engine, batch_norm=batch_norm)
+            assert J.engine == ("layerwise" if engine == "auto" else "autograd"), J.reason
+            assert_products(J, D, 1e-9)
+        assert_gradients(J, D, model, 1e-8)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -69,6 +34,7 @@ def test_output_is_the_models_and_a_second_run_gives_the_same(case):
     assert torch.equal(first.output, again.output)
     u = torch.randn_like(expected)
     torch.testing.assert_close(first.vjp(u), again.vjp(u), rtol=1e-12, atol=1e-12)
+    assert_near(again.dense(), dense(model, x), 1e-9)
 
 
 @pytest.mark.filterwarnings("ignore:.*uint8 condition")  # old code, which PyTorch still runs
@@ -76,7 +42,7 @@ def test_a_condition_of_bytes():
     model, x = (lambda x: torch.where((x > 0).to(torch.uint8), x, 0.1 * x)), torch.randn(3, 4)
     J = jn.linearize(model, x)
     assert J.engine == "layerwise"
-    torch.testing.assert_close(J.dense(), dense_oracle(model, x))
+    torch.testing.assert_close(J.dense(), dense(model, x))
 
 
 SQUARE, VECTOR = torch.randn(4, 4).double(), torch.randn(4).double()
@@ -108,7 +74,7 @@ def test_calls_by_keywords(name):
         J = jn.linearize(model, x)
         assert "report" not in (J.reason or "")
         torch.testing.assert_close(J.output, model(x))
-        torch.testing.assert_close(J.dense(), dense_oracle(model, x))
+        torch.testing.assert_close(J.dense(), dense(model, x))
 
 
 def test_conversions_go_there_and_come_back():

@@ -1,142 +1,78 @@
-"""The gradient of every penalty against the gradient of the dense quantity: values alone prove little."""
+"""The gradient of every penalty against the gradient of the dense quantity: values alone prove little.
+
+That rules hand on the gradient of uᵀJ v is tested in tests/engines, on every case.
+"""
 
 import pytest
 import torch
 import torch.nn.functional as F
-from cases import CASES, NETS
+from agreement import Behind
+from cases import NETS, SMALL
+from oracles import arrived, assert_near, dense, gradient, mean_sigma, mean_square, top_left
 from torch import nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
 import jacnorm as jn
 
-# The oracle needs second derivatives.
-WITH_PARAMETERS = [
-    case
-    for case in CASES
-    if case.twice
-    and not case.training
-    and isinstance(case.build(), nn.Module)
-    and any(True for _ in case.build().parameters())
-]
-# Where the two largest singular values are equal, σ has no gradient.
-WITH_A_GAP = [c for c in WITH_PARAMETERS if c.name not in ("batch_norm 3d", "group_norm")]
 
-
-def dense_gradient(model, x, quantity):
-    """d/dθ of quantity(J(x; θ)), all with torch.func."""
-    values = {k: p.detach() for k, p in model.named_parameters()}
-    buffers = dict(model.named_buffers())
-
-    def total(parameters):
-        def f(z):
-            return torch.func.functional_call(model, (parameters, buffers), (z.clone(),))
-
-        full = torch.func.jacrev(f)(x).reshape(len(x), -1, len(x), x[0].numel())
-        return quantity(torch.stack([full[i, :, i] for i in range(len(x))]))
-
-    with sdpa_kernel(SDPBackend.MATH):
-        return torch.func.grad(total)(values)
-
-
-def assert_gradients(model, expected, rtol=1e-6):
-    scale = max(float(g.norm()) for g in expected.values())
-    for name, parameter in model.named_parameters():
-        actual = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        torch.testing.assert_close(actual, expected[name], rtol=rtol, atol=rtol * max(scale, 1e-30))
-
-
-def mean_spectral_norm(J):
-    return torch.linalg.matrix_norm(J, 2).mean()
-
-
-def exact_start(J):
+def exact_spectral(J, D):
     """A SpectralPenalty that already knows the top singular vectors of these samples."""
     penalty = jn.SpectralPenalty(weight=1.0)
-    penalty.u = torch.linalg.svd(J.dense().detach()).U[:, :, 0]
-    return penalty
+    penalty.u = top_left(D)
+    return penalty(J, index=torch.arange(len(D)))
 
 
-@pytest.mark.parametrize("case", WITH_A_GAP, ids=str)
-def test_spectral(case):
-    model, x = case.make()
-    J = jn.linearize(model, x)
-    exact_start(J)(J, index=torch.arange(len(x))).backward()
-    assert_gradients(model, dense_gradient(model, x, mean_spectral_norm))
+def analytic(J, D):
+    return jn.AnalyticPenalty(weight=1.0)(J)
 
 
-@pytest.mark.parametrize("case", WITH_A_GAP, ids=str)
-def test_spectral_with_autograd(case):
-    model, x = case.make()
-    J = jn.linearize(model, x, engine="autograd")
-    exact_start(J)(J, index=torch.arange(len(x))).backward()
-    assert_gradients(model, dense_gradient(model, x, mean_spectral_norm))
-
-
-@pytest.mark.parametrize("case", WITH_A_GAP, ids=str)
-def test_analytic(case):
-    model, x = case.make()
-    jn.AnalyticPenalty(weight=1.0)(jn.linearize(model, x)).backward()
-    assert_gradients(model, dense_gradient(model, x, mean_spectral_norm))
-
-
-@pytest.mark.parametrize("case", WITH_PARAMETERS, ids=str)
-def test_frobenius(case, monkeypatch):
+def exact_frobenius(J, D):
     """With the unit vectors as projections the estimate is exact."""
-    model, x = case.make()
-    J = jn.linearize(model, x)
-    n_out = J.output_shape[1:].numel()
-    units = iter(torch.eye(n_out, dtype=x.dtype).repeat_interleave(len(x), 0).split(len(x)))
+    n_out = D.shape[1]
+    units = iter(torch.eye(n_out, dtype=D.dtype).repeat_interleave(len(D), 0).split(len(D)))
     penalty = jn.FrobeniusPenalty(weight=1.0, projections=n_out)
-    monkeypatch.setattr(penalty, "random", lambda shape, like: next(units).view(shape))
-    value = penalty(J)
-    torch.testing.assert_close(value, J.dense().square().sum((1, 2)).mean())
-    value.backward()
-    assert_gradients(model, dense_gradient(model, x, lambda J: J.square().sum((1, 2)).mean()))
+    penalty.random = lambda shape, like: next(units).view(shape)
+    return penalty(J)
 
 
-@pytest.mark.parametrize("case", WITH_PARAMETERS, ids=str)
-def test_forward_mode_is_differentiable_too(case):
-    model, x = case.make()
-    v = torch.randn_like(x)
-    jn.linearize(model, x).jvp(v).square().sum().backward()
-    expected = dense_gradient(model, x, lambda J: torch.einsum("boi,bi->bo", J, v.flatten(1)).square().sum())
-    assert_gradients(model, expected)
+PENALTIES = {
+    "spectral": (exact_spectral, mean_sigma),
+    "analytic": (analytic, mean_sigma),
+    "frobenius": (exact_frobenius, mean_square),
+}
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_both_engines_give_a_weight_before_the_model_the_same_gradient(case):
-    """So that every Fᵀ is differentiated, of layers without parameters and in training mode too."""
-    gradients = []
-    for engine in ("auto", "autograd"):
+@pytest.mark.parametrize("engine", ["auto", "autograd"])
+@pytest.mark.parametrize("case", NETS, ids=str)
+def test_value_and_gradient(case, engine):
+    for batch_norm in case.conventions:
         model, x = case.make()
-        scale = torch.linspace(0.5, 1.5, x[0].numel(), dtype=x.dtype).view(x[0].shape).requires_grad_()
-        J = jn.linearize(lambda x, model=model, scale=scale: model(scale * x), x, engine=engine)
-        assert J.engine == case.engine or engine == "autograd", J.reason
-        u = torch.linspace(-1, 1, J.output.numel(), dtype=x.dtype).view(J.output.shape)
-        gradients.append(torch.autograd.grad(J.vjp(u).square().sum(), scale)[0])
-    torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-8 * float(gradients[1].abs().max()))
+        model = Behind(model, x)
+        D = dense(model, x, flowing=batch_norm == "flowing")
+        for penalty, quantity in PENALTIES.values():
+            J = jn.linearize(model, x, engine=engine, batch_norm=batch_norm)
+            value, expected = penalty(J, D), quantity(D)
+            torch.testing.assert_close(value, expected)
+            model.zero_grad()
+            value.backward()
+            assert_near(arrived(model), gradient(expected, model), 1e-6)
 
 
 @pytest.mark.parametrize("h", ["identity", "square", "hinge"])
 def test_shapes_of_h(h):
     shapes = {"identity": lambda s: s, "square": torch.square, "hinge": lambda s: torch.relu(s - 0.1)}
-    model, x = NETS[0].make()
-    J = jn.linearize(model, x)
+    model, x = SMALL.make()
     penalty = jn.SpectralPenalty(weight=2.0, iterations=300, h=h, threshold=0.1)
-    value = penalty(J)
+    value = penalty(jn.linearize(model, x))
     value.backward()
-
-    def quantity(J):
-        return 2 * shapes[h](torch.linalg.matrix_norm(J, 2)).mean()
-
-    torch.testing.assert_close(value, quantity(J.dense()))
-    assert_gradients(model, dense_gradient(model, x, quantity))
-    assert float(value.detach()) > 0
+    expected = 2 * shapes[h](torch.linalg.matrix_norm(dense(model, x), 2)).mean()
+    torch.testing.assert_close(value, expected)
+    assert_near(arrived(model), gradient(expected, model), 1e-6)
+    assert value > 0
 
 
 def test_weight_decay_is_the_optimizers():
-    model, x = NETS[0].make()
+    model, x = SMALL.make()
     jn.WeightDecay(weight=0.3)(jn.linearize(model, x)).backward()
     for parameter in model.parameters():
         torch.testing.assert_close(parameter.grad, 0.3 * parameter.detach())
@@ -161,14 +97,10 @@ def test_spectral_bound_takes_the_convolution_as_an_operator():
         value = penalty(jn.linearize(model, x))
         value.backward()
 
-    def squares(parameters):
-        conv = torch.func.jacrev(lambda z: F.conv2d(z, parameters["conv.weight"], stride=2, padding=1))
-        matrices = [conv(x[:1]).reshape(27, 72), parameters["fc.weight"]]
-        return 0.5 * sum(torch.linalg.matrix_norm(W, 2) ** 2 for W in matrices)
-
-    parameters = {k: p.detach() for k, p in model.named_parameters()}
-    torch.testing.assert_close(value.detach(), squares(parameters))
-    assert_gradients(model, torch.func.grad(squares)(parameters))
+    matrices = [dense(model.conv, x)[0], model.fc.weight]
+    expected = 0.5 * sum(torch.linalg.matrix_norm(W, 2) ** 2 for W in matrices)
+    torch.testing.assert_close(value, expected)
+    assert_near(arrived(model), gradient(expected, model), 1e-6)
 
 
 def test_spectral_bound_of_the_reshaped_kernel():
@@ -250,7 +182,7 @@ def test_spectral_bound_counts_layers_that_have_no_step(hide):
         torch.testing.assert_close(penalty(J).detach(), squared_norms(model.first, model.second, model.third))
 
 
-@pytest.mark.parametrize("case", [c for c in NETS if c.engine == "layerwise"], ids=str)
+@pytest.mark.parametrize("case", NETS, ids=str)
 def test_product_bound_is_a_bound(case):
     model, x = case.make()
     J = jn.linearize(model, x)
@@ -299,7 +231,7 @@ def test_product_bound_is_each_samples_own(dtype):
 
 
 def test_product_bound_is_the_product_of_the_weights_norms_on_a_chain():
-    model, x = NETS[0].make()
+    model, x = SMALL.make()
     weights = [m.weight for m in model if isinstance(m, nn.Linear)]
     expected = torch.stack([torch.linalg.matrix_norm(W, 2) for W in weights]).prod().detach()
     bound = jn.product_bound(jn.linearize(model, x), tol=1e-9)

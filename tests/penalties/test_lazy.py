@@ -4,7 +4,8 @@ from itertools import combinations
 
 import pytest
 import torch
-from cases import NETS
+from cases import SMALL
+from oracles import gradient
 from torch import nn
 
 import jacnorm as jn
@@ -18,21 +19,11 @@ def net(norm=True, activation=nn.ReLU):
     return nn.Sequential(*layers, nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(12, 5)).double()
 
 
-def gradient(value, model):
-    found = torch.autograd.grad(value, list(model.parameters()), retain_graph=True, allow_unused=True)
-    return torch.cat(
-        [
-            (torch.zeros_like(p) if g is None else g).flatten()
-            for g, p in zip(found, model.parameters(), strict=True)
-        ]
-    )
-
-
 X = torch.randn(4, 1, 6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
 
 def test_every_third_call_pays_for_three():
-    model, x = NETS[0].make()
+    model, x = SMALL.make()
     J = jn.linearize(model, x)
     lazy, full = jn.AnalyticPenalty(0.1, every=3), jn.AnalyticPenalty(0.1)(J)
     values = [lazy(J) for _ in range(6)]
@@ -44,7 +35,7 @@ def test_every_third_call_pays_for_three():
 
 
 def test_calls_without_gradient_do_not_count():
-    model, x = NETS[0].make()
+    model, x = SMALL.make()
     J = jn.linearize(model, x)
     lazy, full = jn.AnalyticPenalty(0.1, every=2), jn.AnalyticPenalty(0.1)(J)
     with torch.no_grad():
@@ -53,7 +44,7 @@ def test_calls_without_gradient_do_not_count():
 
 
 def test_the_place_between_two_payments_is_saved():
-    model, x = NETS[0].make()
+    model, x = SMALL.make()
     J = jn.linearize(model, x)
     lazy, resumed = jn.SpectralPenalty(every=3), jn.SpectralPenalty(every=3)
     lazy(J)
@@ -149,7 +140,7 @@ class Clock:
 @pytest.mark.parametrize("by_penalty", [False, True])
 @pytest.mark.parametrize(("paid", "budget", "every"), [(2.2, 1.3, 4), (2.0, 1.1, 10), (1.2, 1.3, 1)])
 def test_a_budget_is_kept(monkeypatch, paid, budget, every, by_penalty, engine):
-    model, x = NETS[0].make()
+    model, x = SMALL.make()
     penalty = jn.SpectralPenalty(1.0, budget=budget)
     clock = Clock(penalty, paid)
     monkeypatch.setattr(pace.time, "perf_counter", clock)
@@ -166,7 +157,7 @@ def test_a_budget_is_kept(monkeypatch, paid, budget, every, by_penalty, engine):
 
 def test_recording_counts_for_the_step_that_pays(monkeypatch):
     """A step begins where the penalty linearizes; from penalty to penalty the one before would pay for it."""
-    net, x = NETS[0].make()
+    net, x = SMALL.make()
     penalty = jn.SpectralPenalty(1.0, budget=1.3)
     clock, record = Clock(penalty, paid=0.0), base.linearized
 
@@ -186,7 +177,7 @@ def test_recording_counts_for_the_step_that_pays(monkeypatch):
 
 
 def test_a_budget_gives_the_right_total(monkeypatch):
-    model, x = NETS[0].make()
+    model, x = SMALL.make()
     J = jn.linearize(model, x)
     penalty, full = jn.AnalyticPenalty(1.0, budget=1.3), jn.AnalyticPenalty(1.0)(J).item()
     clock = Clock(penalty, 2.2)
@@ -221,7 +212,7 @@ def test_they_are_told_in_the_repr():
 
 
 def test_a_step_that_pays_nothing_is_a_plain_one(monkeypatch):
-    model, x = NETS[0].make()
+    model, x = SMALL.make()
     lazy = jn.AnalyticPenalty(0.1, every=2)
     assert lazy(lazy.linearize(model, x)) > 0
     monkeypatch.setattr("jacnorm.penalties.base.linearized", None)
@@ -250,7 +241,7 @@ def test_it_linearizes_as_it_is_told():
 
 
 def test_what_was_not_recorded_says_so():
-    model, x = NETS[0].make()
+    model, x = SMALL.make()
     lazy = jn.SpectralPenalty(every=2)
     lazy(lazy.linearize(model, x))
     J = lazy.linearize(model, x)
@@ -279,7 +270,7 @@ def test_arguments_of_the_model_come_along_and_its_errors_too():
 
 def test_what_linearize_decided_holds():
     """For two batches in one step, and for a J that is penalized twice."""
-    model, x = NETS[0].make()
+    model, x = SMALL.make()
     lazy = jn.AnalyticPenalty(1.0, every=3)
     full = jn.AnalyticPenalty(1.0)(jn.linearize(model, x)).item()
     found = []
@@ -298,7 +289,7 @@ def test_transforms_of_what_was_not_recorded_pay_nothing():
 
 
 def test_another_penalty_is_told_what_to_do():
-    model, x = NETS[0].make()
+    model, x = SMALL.make()
     lazy = jn.SpectralPenalty(every=2)
     lazy.linearize(model, x)
     with pytest.raises(jn.InputError, match="For several penalties"):

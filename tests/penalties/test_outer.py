@@ -2,20 +2,13 @@
 
 import pytest
 import torch
-from cases import CASES
-from test_gradients import WITH_PARAMETERS, assert_gradients, dense_gradient
+from agreement import Behind
+from cases import NETS
+from oracles import arrived, assert_near, dense, gradient, pull, push
 from torch import nn
 
 import jacnorm as jn
 from jacnorm.estimators.operator import flat, normalized
-
-
-def has_parameters(case):
-    model = case.build()
-    return isinstance(model, nn.Module) and any(True for _ in model.parameters())
-
-
-LAYERWISE = [case for case in CASES if case.engine == "layerwise"]
 
 
 def penalty_with(u):
@@ -29,52 +22,22 @@ def some_u(J):
     return normalized(torch.randn(J.output_shape, dtype=J.dtype, generator=generator))
 
 
-@pytest.mark.parametrize("case", [c for c in WITH_PARAMETERS if c.engine == "layerwise"], ids=str)
+@pytest.mark.parametrize("case", NETS, ids=str)
 def test_value_and_gradient(case):
-    model, x = case.make()
-    J = jn.linearize(model, x)
-    u, dense = flat(some_u(J)), J.dense().detach()
-    v = normalized(torch.einsum("boi,bo->bi", dense, u))
-    penalty = penalty_with(u)
-    value = penalty(J, index=torch.arange(len(x)))
-    w = torch.einsum("boi,bi->bo", dense, v)
-    torch.testing.assert_close(value.detach(), w.norm(dim=1).mean())
-    torch.testing.assert_close(penalty.u, normalized(w))  # zero, for a new start, where J is
-    value.backward()
-    assert_gradients(model, dense_gradient(model, x, lambda J: torch.einsum("bo,boi,bi->b", u, J, v).mean()))
-
-
-@pytest.mark.parametrize("batch_norm", ["fixed", "flowing"])
-@pytest.mark.parametrize("case", LAYERWISE, ids=str)
-def test_the_same_as_back_propagating_through_a_product(case, batch_norm):
-    """In training mode too, and for a weight before the model, so that every layer hands something on."""
-    model, x = case.make()
-    scale = torch.linspace(0.5, 1.5, x[0].numel(), dtype=x.dtype).view(x[0].shape).requires_grad_()
-    J = jn.linearize(lambda x: model(scale * x), x, batch_norm=batch_norm)
-    u = some_u(J)
-    with torch.no_grad():
-        v = normalized(J.vjp(u))
-    expected = torch.autograd.grad((u * J.jvp(v)).sum() / len(x), scale, retain_graph=True)[0]
-    found = torch.autograd.grad(penalty_with(u)(J, index=torch.arange(len(x))), scale)[0]
-    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8 * float(expected.abs().max()))
-
-
-@pytest.mark.parametrize("case", [c for c in LAYERWISE if c.training and has_parameters(c)], ids=str)
-def test_weights_in_training_mode(case):
-    model, x = case.make()
-    J = jn.linearize(model, x)
-    u, parameters = some_u(J), list(model.parameters())
-    with torch.no_grad():
-        v = normalized(J.vjp(u))
-    options = {"allow_unused": True, "retain_graph": True}
-    expected = torch.autograd.grad((u * J.jvp(v)).sum() / len(x), parameters, **options)
-    found = torch.autograd.grad(penalty_with(u)(J, index=torch.arange(len(x))), parameters, **options)
-    scale = max(float(g.abs().max()) for g in expected if g is not None)
-    for ours, theirs in zip(found, expected, strict=True):
-        zero = torch.zeros(())
-        torch.testing.assert_close(
-            zero if ours is None else ours, zero if theirs is None else theirs, rtol=1e-8, atol=1e-8 * scale
-        )
+    for batch_norm in case.conventions:
+        model, x = case.make()
+        model = Behind(model, x)
+        D = dense(model, x, flowing=batch_norm == "flowing")
+        J = jn.linearize(model, x, batch_norm=batch_norm)
+        u = flat(some_u(J))
+        v = normalized(pull(D, u)).detach()
+        penalty = penalty_with(u)
+        value = penalty(J, index=torch.arange(len(x)))
+        w = push(D, v).detach()
+        torch.testing.assert_close(value.detach(), w.norm(dim=1).mean())
+        torch.testing.assert_close(penalty.u, normalized(w))  # zero, for a new start, where J is
+        value.backward()
+        assert_near(arrived(model), gradient((u * push(D, v)).sum(1).mean(), model), 1e-8)
 
 
 def small():
@@ -108,12 +71,10 @@ def test_another_h_is_back_propagated(options):
     penalty = jn.SpectralPenalty(1.0, iterations=200, **options)
     penalty.u = flat(some_u(J)).clone()
 
-    def quantity(J):
-        sigma = torch.linalg.matrix_norm(J, 2)
-        return (sigma**2 if options["h"] == "square" else sigma - 1e-3).mean()
-
     penalty(J, index=ALL).backward()
-    assert_gradients(model, dense_gradient(model, X, quantity))
+    sigma = torch.linalg.matrix_norm(dense(model, X), 2)
+    expected = (sigma**2 if options["h"] == "square" else sigma - 1e-3).mean()
+    assert_near(arrived(model), gradient(expected, model), 1e-6)
 
 
 def test_a_first_guess_is_improved_before_it_counts():

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from cases import NETS
+from cases import LENET, SMALL
 from torch import nn
 
 import jacnorm as jn
@@ -28,7 +28,7 @@ def exact(J):
 
 
 def test_warm_start_converges_from_call_to_call():
-    model, x = NETS[1].make()
+    model, x = LENET.make()
     penalty, index = jn.SpectralPenalty(weight=1.0), torch.tensor([7, 2, 5])
     errors = []
     for _ in range(60):
@@ -58,7 +58,7 @@ def by_backward_of_parameters(loss, model):
 @pytest.mark.parametrize("engine", ["layerwise", "autograd"])
 def test_it_converges_whoever_takes_the_gradient(engine, differentiate):
     """In autograd's engine J v comes with the gradient, but only by backward()."""
-    model, x = NETS[1].make()
+    model, x = LENET.make()
     penalty = jn.SpectralPenalty(weight=1.0)
     for _ in range(60):
         J = jn.linearize(model, x, engine=engine)
@@ -70,7 +70,7 @@ def test_it_converges_whoever_takes_the_gradient(engine, differentiate):
 @pytest.mark.parametrize("engine", ["layerwise", "autograd"])
 def test_a_hinge_finds_what_its_first_guess_does_not_see(engine):
     """Below the threshold there is no gradient; the vectors must improve all the same."""
-    model, x = NETS[1].make()
+    model, x = LENET.make()
     J, index = jn.linearize(model, x, engine=engine), torch.arange(len(x))
     first, right = jn.SpectralPenalty(1.0)(J).item(), exact(J).item()
     sigma = torch.linalg.matrix_norm(J.dense().detach(), 2)
@@ -85,7 +85,7 @@ def test_a_hinge_finds_what_its_first_guess_does_not_see(engine):
 
 @pytest.mark.parametrize("engine", ["layerwise", "autograd"])
 def test_the_stored_vector_is_the_next_power_step(engine):
-    model, x = NETS[0].make()
+    model, x = SMALL.make()
     J, index = jn.linearize(model, x, engine=engine), torch.arange(len(x))
     penalty = jn.SpectralPenalty(weight=0.3, h="square")
     penalty(J, index=index).backward(retain_graph=True)
@@ -97,7 +97,7 @@ def test_the_stored_vector_is_the_next_power_step(engine):
 
 
 def test_a_sample_not_seen_yet_starts_from_its_output():
-    model, x = NETS[1].make()
+    model, x = LENET.make()
     J = jn.linearize(model, x)
     penalty = jn.SpectralPenalty(weight=1.0)
     unseen = penalty(J, index=torch.arange(len(x)))
@@ -124,7 +124,7 @@ def test_a_scaled_loss_stores_the_same_vectors_or_none(kind, scale):
 
 
 def test_without_backward_nothing_is_lost():
-    model, x = NETS[0].make()
+    model, x = SMALL.make()
     penalty = jn.SpectralPenalty(iterations=2)
     with torch.no_grad():
         J = jn.linearize(model, x)
@@ -134,7 +134,7 @@ def test_without_backward_nothing_is_lost():
 
 
 def test_random_start_takes_the_iterations_asked_for():
-    model, x = NETS[1].make()
+    model, x = LENET.make()
     J = jn.linearize(model, x)
     one, many = (jn.SpectralPenalty(weight=1.0, iterations=n, start="random")(J) for n in (1, 100))
     assert 0.5 * exact(J) < one < 0.99 * exact(J)
@@ -143,7 +143,7 @@ def test_random_start_takes_the_iterations_asked_for():
 
 @pytest.mark.parametrize("kind", PENALTIES)
 def test_state_survives_saving_and_loading(kind):
-    model, x = NETS[0].make()
+    model, x = SMALL.make()
     index = torch.arange(len(x))
     penalty, other = kind(weight=0.1), kind(weight=0.1)
     penalty(jn.linearize(model, x), index=index).backward()
@@ -158,7 +158,7 @@ def test_state_survives_saving_and_loading(kind):
 
 @pytest.mark.parametrize("kind", PENALTIES)
 def test_pickling_and_a_new_precision(kind):
-    model, x = NETS[0].make()
+    model, x = SMALL.make()
     penalty = pickle.loads(pickle.dumps(kind(weight=0.1)))
     for dtype in (torch.float64, torch.float32):
         J = jn.linearize(model.to(dtype), x.to(dtype))
@@ -168,7 +168,7 @@ def test_pickling_and_a_new_precision(kind):
 
 
 def test_unused_state_loads_into_a_used_penalty():
-    model, x = NETS[0].make()
+    model, x = SMALL.make()
     used = jn.SpectralBoundPenalty()
     used(jn.linearize(model, x))
     used.load_state_dict(jn.SpectralBoundPenalty().state_dict())
@@ -177,7 +177,7 @@ def test_unused_state_loads_into_a_used_penalty():
 
 @pytest.mark.parametrize("kind", PENALTIES)
 def test_torchs_random_state_is_left_alone(kind):
-    model, x = NETS[0].make()
+    model, x = SMALL.make()
     before = torch.get_rng_state()
     kind(weight=0.1)(jn.linearize(model, x), index=torch.arange(len(x)))
     assert torch.equal(torch.get_rng_state(), before)
@@ -232,7 +232,7 @@ def test_bad_options(make, message):
     ],
 )
 def test_bad_index(index, message):
-    model, x = NETS[0].make()
+    model, x = SMALL.make()
     with pytest.raises(jn.InputError, match=message):
         jn.SpectralPenalty()(jn.linearize(model, x), index=index)
 
