@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from cases import CASES, dense_oracle
+from cases import NETS
+from oracles import dense, with_spectrum
 
 import jacnorm as jn
 from jacnorm.estimators import gram, hutchinson, lanczos, power_iteration
@@ -10,14 +11,6 @@ from jacnorm.estimators.operator import Matrix
 from jacnorm.lab.nets import LeNet
 
 ESTIMATORS = [power_iteration, lanczos, gram]
-
-
-def with_spectrum(values, m, n, batch=2):
-    """(batch, m, n) with the given singular values and random singular vectors."""
-    k = len(values)
-    u = torch.linalg.qr(torch.randn(batch, m, k, dtype=torch.float64)).Q
-    v = torch.linalg.qr(torch.randn(batch, n, k, dtype=torch.float64)).Q
-    return u * torch.tensor(values, dtype=torch.float64) @ v.mT
 
 
 SPECTRA = {
@@ -163,25 +156,20 @@ def test_singular_values_are_at_most_as_many_as_there_are():
 def test_hutchinson_is_unbiased():
     A = torch.randn(1, 6, 9, dtype=torch.float64)
     generator = torch.Generator().manual_seed(0)
-    estimate = hutchinson(A, projections=20_000, generator=generator)
-    torch.testing.assert_close(estimate, A.square().sum((1, 2)), rtol=0.02, atol=0)
+    estimates = hutchinson(A.expand(2000, 6, 9), projections=10, generator=generator)  # each draws its own
+    torch.testing.assert_close(estimates.mean(), A.square().sum(), rtol=0.02, atol=0)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_norms_of_every_case(case):
+@pytest.mark.parametrize("case", NETS, ids=str)
+def test_norms_of_networks(case):
     model, x = case.make()
-    if case.training and "train" in case.name and ("vgg" in case.name or "resnet" in case.name):
-        dense = jn.linearize(model, x, engine="autograd").dense().detach()
-    else:
-        dense = dense_oracle(model, x)
+    expected = torch.linalg.svdvals(dense(model, x).detach())
     J = jn.linearize(model, x)
-    expected = torch.linalg.svdvals(dense)
     e = jn.spectral_norm(J, tol=1e-9)
     torch.testing.assert_close(e.sigma, expected[:, 0], rtol=1e-8, atol=1e-12)
     torch.testing.assert_close(jn.frobenius_norm(J), expected.square().sum(1).sqrt(), rtol=1e-8, atol=1e-12)
     top = jn.singular_values(J, k=5, tol=1e-8)
-    scale = expected[:, :1].clamp_min(1e-300)
-    torch.testing.assert_close(top / scale, expected[:, :5] / scale, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(top / expected[:, :1], expected[:, :5] / expected[:, :1], rtol=1e-8, atol=1e-8)
 
 
 def digits(count):
@@ -191,12 +179,11 @@ def digits(count):
     return torch.nn.functional.interpolate(images, (28, 28), mode="bilinear")
 
 
-def test_tolerance_holds_for_every_one_of_1000_real_images():
-    x, model = digits(1000), LeNet()
+def test_tolerance_holds_for_every_one_of_many_real_images():
+    x, model = digits(300), LeNet()
     e = jn.spectral_norm(jn.linearize(model, x), tol=1e-3)
-    # Flat regions make ties between units that float64 would break otherwise: same J, exact norm.
-    dense = jn.linearize(model, x, engine="autograd").dense().detach()
-    exact = torch.linalg.matrix_norm(dense.double(), 2)
+    # In single precision, too: flat regions make ties between units that float64 would break otherwise.
+    exact = torch.linalg.matrix_norm(dense(model, x).detach().double(), 2)
     assert e.converged.all()
     assert ((e.sigma - exact).abs() / exact).max() <= 1e-3
 

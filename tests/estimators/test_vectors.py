@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from test_spectra import with_spectrum
+from oracles import with_spectrum
 from torch import nn
 
 import jacnorm as jn
