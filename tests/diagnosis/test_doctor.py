@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from cases import CASES
+from cases import NETS
 from torch import nn
 from zoo import ZOO
 
@@ -31,8 +31,8 @@ def mlp(*between):
     return nn.Sequential(nn.Linear(4, 6), *between, nn.Linear(6, 3))
 
 
-@pytest.mark.parametrize("case", [replace(case, training=True) for case in ZOO], ids=str)
-def test_what_goes_by_autograd_is_among_the_calls(case):
+@pytest.mark.parametrize("case", [*NETS, *(replace(case, training=True) for case in ZOO)], ids=str)
+def test_the_calls_are_those_on_the_tape_and_say_what_goes_by_autograd(case):
     model, x = case.make()
     found = examine(model, x)
     assert found.served, found.problem
@@ -41,14 +41,9 @@ def test_what_goes_by_autograd_is_among_the_calls(case):
     named = {call.name for call in found.calls if call.rule is None}
     assert all(name in (found.reason or "") for name in named)
     assert bool(named) == (found.reason is not None)
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_calls_are_those_on_the_tape(case):
-    model, x = case.make()
     tape = [step.name for step in jn.linearize(model, x).tape.steps]
     tape = [name.removesuffix(" by autograd").removeprefix("get ").strip("_") for name in tape]
-    names = iter(call.name for call in examine(model, x).calls)
+    names = iter(call.name for call in found.calls)
     assert all(step in names for step in dict.fromkeys(tape))  # each, in this order
 
 
