@@ -101,7 +101,7 @@ class Linearization:
         self, direction: Literal["push", "pull"], w: Tensor, pairing: Pairing | None
     ) -> Tensor | None:
         products = self._products
-        if isinstance(products, Tape) and not products.steps:
+        if isinstance(products, Tape) and products.is_constant:
             return w.new_zeros(self.output_shape) if direction == "push" else None
         if isinstance(products, Tape) and pairing is None:
             return product(products, direction, w)

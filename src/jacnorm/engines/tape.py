@@ -147,6 +147,11 @@ class Tape:
         return found
 
     @property
+    def is_constant(self) -> bool:
+        """No step leads to the output, and it is not the input itself, whose Jacobian is I."""
+        return not self.steps and self.source != self.target
+
+    @property
     def is_piecewise_linear(self) -> bool:
         """No step reads an activation. Then sweeps can be differentiated by autograd again and again."""
         return not any(step.by_autograd or any(i < 0 for i in step.reads) for step in self.steps)
