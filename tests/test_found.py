@@ -117,7 +117,7 @@ def test_a_layer_of_the_wrong_size_gives_its_own_error(name):
 
     def check():
         for engine in ("auto", "auto", "autograd"):
-            with pytest.raises(jn.ModelError):
+            with pytest.raises(jn.ModelError, match="The model failed on x"):
                 jn.linearize(model, x, engine=engine)
 
     _in_a_process_of_its_own(check)
@@ -254,7 +254,7 @@ def test_what_is_not_a_number_is_never_a_penalty_of_zero(name, engine, iteration
     ):
         try:
             value = penalty(jn.linearize(model, x, engine=engine))
-        except jn.JacnormError:
+        except jn.NonFiniteError:
             continue
         assert value.isnan()
 
@@ -284,7 +284,7 @@ def test_measuring_what_is_not_a_number_is_an_error():
         def vjp(self, u):
             return u
 
-    with pytest.raises(jn.NonFiniteError):
+    with pytest.raises(jn.NonFiniteError, match="NaN or inf"):
         jn.spectral_norm(Broken())
 
 
@@ -336,7 +336,7 @@ def test_calls_on_tensors_without_axes(name):
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("call", [torch.var, torch.std])
 def test_the_variance_of_one_number_is_not_a_number(call):
-    with pytest.raises(jn.NonFiniteError):
+    with pytest.raises(jn.NonFiniteError, match="NaN or inf"):
         jn.linearize(lambda x: torch.stack([call(row[0]).reshape(1) + row for row in x]), torch.rand(3, 2))
 
 

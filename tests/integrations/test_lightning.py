@@ -105,7 +105,7 @@ def test_a_checkpoint_holds_the_vectors(digits, tmp_path):
 
 def test_a_fit_that_failed_leaves_nothing_behind(digits, tmp_path):
     model = Lit(returns=lambda loss: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(ZeroDivisionError, match="division by zero"):
         trainer(JacobianPenalty(jn.SpectralPenalty(0.5)), tmp_path).fit(model, loader(digits, index=False))
     assert "training_step" not in model.__dict__
     assert "forward" not in model.net.__dict__
