@@ -33,7 +33,7 @@ def dense(model: Callable[[Tensor], Tensor], x: Tensor, *, flowing: bool = True)
         with _left_alone(model), _spelled_out(statistics, collect=False):
             y = model(z.clone())
     rows = [
-        torch.autograd.grad(sample_sum, z, create_graph=True, materialize_grads=True)[0].flatten(1)
+        torch.autograd.grad(sample_sum, z, create_graph=True, materialize_grads=True)[0].reshape(len(x), -1)
         for sample_sum in y.reshape(len(x), -1).sum(0)
     ]
     return torch.stack(rows, 1)

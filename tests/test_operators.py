@@ -2,12 +2,13 @@
 
 import pytest
 import torch
+from agreement import ways
 from operators import SKIPPED, Case, Model, cases, database, served
+from oracles import dense, pull, push, slope
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_flatten
 
 from jacnorm import UnsupportedModelError
-from jacnorm.engines.pairing import Pairing
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the operators' own
 TOLERANCE = 1e-7
@@ -32,42 +33,32 @@ def differences(case):
     generator = torch.Generator().manual_seed(4)
     u = torch.randn(y.shape, dtype=torch.float64, generator=generator)
     v = torch.randn(case.model.x.shape, dtype=torch.float64, generator=generator)
-    dense = dense_by_autograd(case)
+    D = dense(case.run, case.model.x).detach()
     wanted = gradients_by_autograd(case, u, v)
 
     J = case.linearized()
     how, why = served(J)
-    if "report" in why and dense.abs().max() > 1e-6:  # not where J is made of rounding errors
+    if "report" in why and D.abs().max() > 1e-6:  # not where J is made of rounding errors
         yield why
     with torch.no_grad():
-        if not close(J.vjp(u).flatten(), u.flatten() @ dense):
+        if not close(J.vjp(u).reshape(1, -1), pull(D, u)):
             yield "vjp"
         if how == "refused":
             if not any(reason in why for reason in NO_SECOND_DERIVATIVE):
                 yield why
             return
-        if not close(J.jvp(v).flatten(), dense @ v.flatten()):
+        if not close(J.jvp(v).reshape(1, -1), push(D, v)):
             yield "jvp"
-        if not close(J.dense()[0], dense):
+        if not close(J.dense(), D):
             yield "dense"
-    for way, found in gradients_by_products(case, J, u, v):
-        yield from (f"{part}, {way}" for part in unlike(case, u, v, found, wanted))
+    for way, value in ways(J, u, v):
+        yield from (f"{part}, {way}" for part in unlike(case, u, v, gradients(value, case), wanted))
 
 
 def pulled(case, u, *, twice=False):
     """Jᵀu by autograd."""
     x = case.model.x.clone().requires_grad_()
     return torch.autograd.grad(case.run(x), x, u, create_graph=twice, materialize_grads=True)[0]
-
-
-def dense_by_autograd(case):
-    x = case.model.x.clone().requires_grad_()
-    y = case.run(x)
-    rows = [
-        torch.autograd.grad(y, x, row[None], retain_graph=True, materialize_grads=True)[0].flatten()
-        for row in torch.eye(y.numel()).double()
-    ]
-    return torch.stack(rows)
 
 
 def gradients(value, case):
@@ -90,19 +81,6 @@ def gradients_by_autograd(case, u, v):
         return None
 
 
-def gradients_by_products(case, J, u, v):
-    """Each of the ways that penalties and users take."""
-    for first in ("vjp", "jvp"):
-        pairing = Pairing()
-        with torch.no_grad():
-            for product in ("vjp", "jvp") if first == "vjp" else ("jvp", "vjp"):
-                getattr(J, product)(u if product == "vjp" else v, pairing)
-        value = torch.zeros((), dtype=torch.float64)
-        yield f"{first} first, then paired", gradients(pairing.handed_over(value, 1.0), case)
-    yield "through jvp", gradients((J.jvp(v) * u).sum(), case)
-    yield "through vjp", gradients((J.vjp(u) * v).sum(), case)
-
-
 def unlike(case, u, v, found, wanted):
     """Which gradients differ. Points where autograd's are infinite are not compared."""
     if wanted is None:
@@ -117,12 +95,17 @@ def unlike(case, u, v, found, wanted):
 
 
 def slope_by_differences(case, u, v, directions):
-    values = []
-    for step in (STEP, -2 * STEP, STEP):  # the last takes the parameters back
-        for p, d in zip(case.model.parameters(), directions, strict=True):
-            p.data += step * d  # J does not notice
-        values.append((pulled(case, u) * v).sum())
-    return (values[0] - values[1]) / (2 * STEP)
+    parameters = list(case.model.parameters())
+    before = [p.detach().clone() for p in parameters]
+
+    def value(t):
+        for p, start, d in zip(parameters, before, directions, strict=True):
+            p.data = start + t * d  # J does not notice
+        return (pulled(case, u) * v).sum()
+
+    found = slope(value, STEP)
+    value(0.0)
+    return found
 
 
 def close(found, expected, tolerance=TOLERANCE):

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from jacnorm.lab.nets import MLP, VGG16, LeNet, ResNet18
 
-from .case import Case
+from .case import Case, lively
 
 
 class Shared(nn.Module):
@@ -74,8 +74,8 @@ class Writes(nn.Module):
 SMALL, LENET = Case("mlp", lambda: MLP((5, 7, 6, 3)), (5,)), Case("lenet", LeNet, (1, 28, 28))
 NETS = [
     *(SMALL, LENET),
-    Case("vgg16-bn", lambda: VGG16(width=0.04), (3, 32, 32), training=True),
-    Case("resnet18", lambda: ResNet18(width=0.04), (3, 16, 16), training=True),
+    Case("vgg16-bn", lambda: lively(VGG16(width=0.04)), (3, 32, 32), training=True),
+    Case("resnet18", lambda: lively(ResNet18(width=0.04)), (3, 16, 16), training=True),
     Case("shared layer", Shared, (6,)),
     Case("mixer", Mixer, (4, 5)),
     Case("writes into tensors", Writes, (4,)),

@@ -15,9 +15,11 @@ ENGINES = ["layerwise", "autograd"]
 
 def net(activation=nn.ReLU):
     torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), activation(), nn.Flatten(), nn.Linear(64, 5), nn.BatchNorm1d(5)
-    ).double()
+    first, last = nn.BatchNorm2d(4), nn.BatchNorm1d(5)
+    for norm in (first, last):  # a factor of one could be forgotten
+        nn.init.uniform_(norm.weight, 0.5, 1.5)
+    layers = [nn.Conv2d(2, 4, 3), first, activation(), nn.Flatten(), nn.Linear(64, 5), last]
+    return nn.Sequential(*layers).double()
 
 
 @pytest.fixture

@@ -94,9 +94,10 @@ def test_a_subset_of_a_subset_has_the_statistics_of_the_whole_batch(engine):
 
 @pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh])  # a smooth slope depends on the statistics
 @pytest.mark.parametrize("batch_norm", ["fixed", "flowing"])
-def test_all_parts_of_a_batch_make_up_its_gradient(batch_norm, activation):
+@pytest.mark.parametrize("engine", ["auto", "autograd"])
+def test_all_parts_of_a_batch_make_up_its_gradient(engine, batch_norm, activation):
     model = net(activation=activation)
-    J, penalty = jn.linearize(model, X, batch_norm=batch_norm), jn.AnalyticPenalty(1.0)
+    J, penalty = jn.linearize(model, X, engine=engine, batch_norm=batch_norm), jn.AnalyticPenalty(1.0)
     parts = [gradient(penalty(J.subset(torch.tensor(p))), model) for p in combinations(range(4), 2)]
     torch.testing.assert_close(sum(parts) / len(parts), gradient(penalty(J), model), rtol=1e-8, atol=1e-10)
 
@@ -153,6 +154,36 @@ def test_a_budget_is_kept(monkeypatch, paid, budget, every, by_penalty, engine):
     mean = sum(clock.step(J) for _ in range(100)) / 100
     assert penalty.pace.every == every
     assert mean <= budget + 1e-9
+
+
+def test_the_first_steps_which_warm_caches_do_not_count(monkeypatch):
+    model, x = SMALL.make()
+    J = [jn.linearize(model, x) for _ in range(3)][-1]  # the third is not verified, and so not unusual
+    penalty = jn.SpectralPenalty(1.0, budget=1.3)
+    clock = Clock(penalty, paid=2.2)
+    monkeypatch.setattr(pace.time, "perf_counter", clock)
+    chosen = []
+    for step in range(12):
+        value = penalty(J)
+        chosen.append(penalty.pace.every)
+        clock.now += 100.0 if step < pace.SETTLING else 2.2 if value > 0 else 1.0
+    known = pace.SETTLING + 2 * pace.NEEDED  # steps of both kinds, in turns
+    assert chosen == [2] * known + [4] * (12 - known)
+
+
+def test_plain_steps_that_find_cold_caches_are_not_taken_for_usual(monkeypatch):
+    """Of three steps without the penalty, the one behind a payment takes half as long again."""
+    model, x = SMALL.make()
+    J = [jn.linearize(model, x) for _ in range(3)][-1]
+    penalty = jn.SpectralPenalty(1.0, budget=1.3)
+    clock = Clock(penalty, paid=2.2)
+    monkeypatch.setattr(pace.time, "perf_counter", clock)
+    was_paid = False
+    for _ in range(60):
+        is_paid = penalty(J).item() > 0
+        clock.now += 2.2 if is_paid else 1.5 if was_paid else 1.0
+        was_paid = is_paid
+    assert penalty.pace.every == 4
 
 
 def test_recording_counts_for_the_step_that_pays(monkeypatch):

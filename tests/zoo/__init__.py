@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from cases import Case, Seeded
+from cases import Case, lively
 from torch import nn
 
 from .convnets import VGG, DenseNet, MobileNetV2, ResNet, ShuffleNetV2, SqueezeNet, VideoResNet
@@ -25,19 +25,6 @@ IMAGE, SMALL, SEQUENCE = (3, 8, 8), (2, 8, 8), (5, 3)
 
 def _net(name: str, build, shape: tuple[int, ...]) -> Case:
     return Case(name, lambda: lively(build()), shape)
-
-
-def lively(model: nn.Module) -> nn.Module:
-    """Norms and parameters that start at one and zero get values that can be mistaken; seeded dropout."""
-    for module in model.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.affine:
-            nn.init.uniform_(module.weight, 0.5, 1.5)
-            nn.init.normal_(module.running_mean, std=0.3)
-            nn.init.uniform_(module.running_var, 0.5, 2)
-    for parameter in model.parameters():
-        if not parameter.any():
-            nn.init.normal_(parameter, std=0.3)
-    return Seeded(model)
 
 
 ZOO = [
