@@ -123,6 +123,22 @@ def test_a_scaled_loss_stores_the_same_vectors_or_none(kind, scale):
     torch.testing.assert_close(found[scale], expected)
 
 
+def test_what_is_not_a_number_is_not_stored():
+    """The sample begins again."""
+    penalty = jn.SpectralPenalty(1.0)
+    J = jn.linearize(lambda x: torch.sqrt(torch.relu(x)), torch.tensor([[0.0, 1.0, -1.0]]))
+    assert penalty(J, index=torch.arange(1)).isnan()
+    assert torch.equal(penalty.u, torch.zeros_like(penalty.u))
+
+
+def test_a_bound_that_overflows_keeps_its_vectors():
+    model, penalty = nn.Linear(4, 4), jn.SpectralBoundPenalty(1.0)
+    nn.init.constant_(model.weight, 1e25)
+    for _ in range(2):
+        penalty(jn.linearize(model, torch.randn(3, 4))).backward()
+        torch.testing.assert_close(penalty.v0.norm(), torch.ones(()))
+
+
 def test_without_backward_nothing_is_lost():
     model, x = SMALL.make()
     penalty = jn.SpectralPenalty(iterations=2)
