@@ -477,3 +477,51 @@ def test_the_advice_for_complex_inputs_keeps_the_imaginary_part():
     assert torch.allclose(
         jn.spectral_norm(J).sigma, torch.linalg.matrix_norm(model.weight, 2).expand(2), atol=1e-5
     )
+
+
+# Models that hand on their input, and models that differentiate. ---------------------------------
+
+
+@pytest.mark.parametrize("engine", ["layerwise", "autograd"])
+@pytest.mark.parametrize("model", [nn.Identity(), nn.Dropout().eval(), nn.Flatten()], ids=str)
+def test_a_model_that_gives_its_input_back_has_a_jacobian_of_ones(model, engine):
+    x = torch.randn(2, 3)
+    J = jn.linearize(model, x, engine=engine)
+    torch.testing.assert_close(J.dense(), torch.eye(3).expand(2, 3, 3))
+    torch.testing.assert_close(J.jvp(x), x)
+    torch.testing.assert_close(jn.spectral_norm(J).sigma, torch.ones(2))
+
+
+class Score(nn.Module):
+    """The gradient of an energy, as such models write it."""
+
+    def __init__(self):
+        super().__init__()
+        self.energy = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1)).double()
+
+    def forward(self, x):
+        with torch.enable_grad():
+            x = x if x.requires_grad else x.requires_grad_()
+            (score,) = torch.autograd.grad(self.energy(x).sum(), x, create_graph=True)
+        return score
+
+
+def test_a_model_that_differentiates_is_one_step():
+    model, x = Score(), torch.randn(2, 3, dtype=torch.float64)
+    weights = list(model.parameters())
+
+    def hessian(i, create_graph=False):
+        return torch.autograd.functional.hessian(
+            lambda z: model.energy(z[None]).sum(), x[i], create_graph=create_graph
+        )
+
+    for _ in range(2):
+        J = jn.linearize(model, x)
+        assert "grad is called inside the model" in J.reason
+        for i in range(len(x)):
+            torch.testing.assert_close(J.dense()[i].detach(), hessian(i))
+        value = jn.AnalyticPenalty(weight=1.0)(J)
+        exact = sum(torch.linalg.matrix_norm(hessian(i, create_graph=True), 2) for i in range(2)) / 2
+        torch.testing.assert_close(value, exact)
+        ours, theirs = (torch.autograd.grad(v, weights, materialize_grads=True) for v in (value, exact))
+        torch.testing.assert_close(ours, theirs)

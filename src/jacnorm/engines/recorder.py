@@ -39,6 +39,8 @@ from .writer import Writer, edge
 
 HIDDEN = "something depends on the input by a way that was not recorded"
 NO_WAY = "the output is not made of recorded calls (does torch.jit hide them, or sign() cut the way?)"
+# Calls that need autograd's graph of the model itself, as energy-based models make them.
+DIFFERENTIATING = (torch.autograd.grad, torch.autograd.backward, Tensor.backward)
 Checker = Callable[..., Any]
 
 
@@ -137,6 +139,8 @@ class Recorder(TorchFunctionMode):
                 return self._constant(run, args)
             if name == hooks.NAME:
                 return self._through_hook(run)
+            if func in DIFFERENTIATING:
+                raise NotRecorded(f"{name} is called inside the model, which differentiates")
             if name in ASKING:
                 self.hooked |= name == "register_hook"
                 y = run()
