@@ -169,7 +169,7 @@ def _asymmetry(
     """⟨F t, c⟩ and ⟨t, Fᵀ c⟩ are the same number."""
     size, apart = max(one[1], other[1]), abs(one[0] - other[0])
     eps = torch.finfo(at_least_single(dtype)).eps
-    if apart <= max(tolerance * size, FLOOR * eps * scale) or size != size:
+    if apart <= max(tolerance * size, FLOOR * eps * scale) or math.isnan(apart):  # a division by zero, say
         return None
     return f"F and Fᵀ of its rule are not transposes of each other: {apart / size:.1e}{REPORT}"
 
