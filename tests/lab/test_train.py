@@ -80,7 +80,7 @@ def test_l2_is_the_weight_decay_penalty(digits, tmp_path):
         J = jn.linearize(run.model.body, run.model.normalize(images))
         run.optimizer.zero_grad()
         (cross_entropy(J.output, labels) + penalty(J)).backward()
-        run.optimizer.step()
+        run.optimizer.step(0.01)
     expected = run.model.state_dict()
     for name, value in weights(tmp_path, digits).items():
         torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=1e-6)

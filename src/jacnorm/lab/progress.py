@@ -60,12 +60,12 @@ class Progress:
                 self._bar.close()
                 self._bar = None
 
-    def step_done(self, images: int, totals: Tensor) -> None:
+    def step_done(self, images: int, sums: Callable[[], Tensor]) -> None:
         self._seen += images
         if self._bar is not None:
             self._bar.update(images)
             if self._bar.last_print_n == self._bar.n:  # it has just been drawn: time for new numbers
-                loss, _, accuracy = (totals / self._seen_of_epoch()).tolist()
+                loss, _, accuracy = (sums() / self._seen_of_epoch()).tolist()
                 self._describe(loss, accuracy)
         elif not self._quiet and time.perf_counter() - self._said > LOG_SECONDS:
             part = self._seen_of_epoch() / self._images

@@ -20,6 +20,7 @@ from .data import DataSet
 from .errors import UsageError
 from .fingerprint import fingerprint, is_own
 from .nets import Normalized, build
+from .sgd import SGD
 from .share import Share
 
 
@@ -31,7 +32,7 @@ class Run:
     share: Share
     model: Normalized
     body: nn.Module  # model.body, or that spread over processes
-    optimizer: torch.optim.SGD
+    optimizer: SGD
     penalty: Penalty | None
     history: list[dict[str, Any]]  # one entry an epoch
     fingerprint: str | None  # of a user's own net
@@ -45,14 +46,8 @@ def start(config: RunConfig, data: DataSet, device: torch.device | str, share: S
     mark = fingerprint(body) if is_own(config.net) else None
     model = Normalized(body, data.mean, data.std).to(device)
     check_fits(model, data)
-    optimizer = torch.optim.SGD(
-        model.parameters(),
-        lr=config.learning_rate,
-        momentum=config.momentum,
-        weight_decay=config.weight if config.method == "l2" else 0.0,
-        # A twentieth of a LeNet's step. It does not take a parameter that has its first gradient late.
-        fused=not is_own(config.net),
-    )
+    weight_decay = config.weight if config.method == "l2" else 0.0
+    optimizer = SGD(model.parameters(), config.momentum, weight_decay)
     return Run(config, share, model, model.body, optimizer, make_penalty(config, share.rank), [], mark)
 
 

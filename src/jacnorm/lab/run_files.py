@@ -44,13 +44,9 @@ class RunFiles:
         self._write_metrics(run)
 
     def save_epoch(self, run: Run) -> None:
-        momentum = {
-            str(i): run.optimizer.state[p]["momentum_buffer"]
-            for i, p in enumerate(run.model.parameters())
-            if run.optimizer.state[p].get("momentum_buffer") is not None
-        }
+        velocity = {str(i): v for i, v in enumerate(run.optimizer.velocity)}
         tensors = checkpoint.prefixed("model", run.model.state_dict())
-        tensors |= checkpoint.prefixed("momentum", momentum)
+        tensors |= checkpoint.prefixed("momentum", velocity)
         if run.penalty is not None:
             tensors |= checkpoint.prefixed("penalty", run.penalty.state_dict())
         rest = {"config": asdict(run.config), "history": run.history, **marked(run)}
@@ -78,9 +74,9 @@ class RunFiles:
         tensors, rest = checkpoint.load(self.checkpoint)
         _fill(run, checkpoint.part("model", tensors), rest, self.folder)
         momentum = checkpoint.part("momentum", tensors)
-        for i, parameter in enumerate(run.model.parameters()):
-            if str(i) in momentum:
-                run.optimizer.state[parameter]["momentum_buffer"] = momentum[str(i)].to(parameter.device)
+        for i, velocity in enumerate(run.optimizer.velocity):
+            if str(i) in momentum:  # older files have none for a parameter that had no gradient yet
+                velocity.copy_(momentum[str(i)])
         if run.penalty is not None:
             run.penalty.load_state_dict(checkpoint.part("penalty", tensors))
         run.history[:] = rest["history"]

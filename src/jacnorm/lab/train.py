@@ -94,26 +94,24 @@ def train_epoch(run: Run, split: Split, epoch: int, progress: Progress) -> dict[
     generator = torch.Generator().manual_seed(_mix(config.seed, epoch))
     torch.manual_seed(_mix(config.seed, epoch) + share.rank)  # for dropout
     learning_rate = scheduled(config, epoch)
-    for group in run.optimizer.param_groups:
-        group["lr"] = learning_rate
     run.model.train()
-    totals, seen = torch.zeros(3, device=split.labels.device), []
+    tally, seen = Tally(), []
     for step, (index, images, labels) in enumerate(batches(split, config.batch_size, generator)):
         if config.augment:
             images = crop_and_flip(images, generator)
         try:
-            loss, penalty, correct = train_step(run, images, labels, index)
+            loss, penalty, accuracy = train_step(run, images, labels, index, learning_rate)
         except NonFiniteError as error:
             raise _diverged(run, f"step {step + 1}", "The network's output has NaN or inf.") from error
         if not math.isfinite(total := float(loss + penalty)):
             raise _diverged(run, f"step {step + 1}", f"The loss is {total}.")
-        totals += share.weight(labels) * len(labels) * torch.stack([loss, penalty, correct])
+        tally.add(share.weight(labels) * len(labels), loss, penalty, accuracy)
         seen.append(share.of(index))
-        progress.step_done(len(labels), totals)
+        progress.step_done(len(labels), tally.sums)
     if share.world > 1 and run.penalty is not None:  # the next epoch deals the images out anew
         share_vectors(run.penalty, torch.cat(seen))
     seconds = time.perf_counter() - begin
-    loss, penalty, accuracy = (share.averaged(totals) / len(split)).tolist()
+    loss, penalty, accuracy = (share.averaged(tally.sums()) / len(split)).tolist()
     return {
         "epoch": epoch + 1,
         "learning_rate": learning_rate,
@@ -125,7 +123,33 @@ def train_epoch(run: Run, split: Split, epoch: int, progress: Progress) -> dict[
     }
 
 
-def train_step(run: Run, images: Tensor, labels: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+class Tally:
+    """What the steps of an epoch come to. Numbers are added up when somebody reads them, not at each step."""
+
+    def __init__(self) -> None:
+        self._images: list[float] = []
+        self._steps: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._sums: Tensor | None = None
+
+    def add(self, images: float, loss: Tensor, penalty: Tensor, accuracy: Tensor) -> None:
+        self._images.append(images)
+        self._steps.append((loss, penalty, accuracy))
+
+    def sums(self) -> Tensor:
+        """Of loss, penalty and accuracy, each times its images."""
+        if self._steps:
+            means = torch.stack([torch.stack(column) for column in zip(*self._steps, strict=True)])
+            found = (means * torch.tensor(self._images, device=means.device)).sum(1)
+            self._sums = found if self._sums is None else self._sums + found
+            self._images.clear()
+            self._steps.clear()
+        assert self._sums is not None
+        return self._sums
+
+
+def train_step(
+    run: Run, images: Tensor, labels: Tensor, index: Tensor, learning_rate: float
+) -> tuple[Tensor, Tensor, Tensor]:
     """One optimizer step; loss, penalty and accuracy of this process's share of the batch."""
     share, weight = run.share, run.share.weight(labels)
     x, labels = run.model.normalize(share.taken(images)), share.taken(labels)
@@ -140,9 +164,9 @@ def train_step(run: Run, images: Tensor, labels: Tensor, index: Tensor) -> tuple
         penalty = run.penalty(J, index=share.taken(index) if run.config.warm_start else None)
     run.optimizer.zero_grad()
     (weight * (loss + penalty)).backward()
-    run.optimizer.step()
-    correct = (output.detach().argmax(1) == labels).float().mean()
-    return loss.detach(), penalty.detach(), correct
+    run.optimizer.step(learning_rate)
+    accuracy = (output.detach().argmax(1) == labels).mean(dtype=loss.dtype)
+    return loss.detach(), penalty.detach(), accuracy
 
 
 def validate(run: Run, split: Split, where: str = "validation") -> dict[str, float]:

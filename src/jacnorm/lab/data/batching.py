@@ -22,9 +22,9 @@ def batches(
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size}; a batch holds at least one image")
     order = _order(len(split), generator).to(split.labels.device)
-    # Indexing copies even when in order: a loop that changes its batch must not change the data.
+    # `index_select` copies even when in order: a loop that changes its batch must not change the data.
     return (
-        (index, split.images[index], split.labels[index])
+        (index, split.images.index_select(0, index), split.labels.index_select(0, index))
         for index in torch.split(order, batch_size)
         if len(index)
     )
