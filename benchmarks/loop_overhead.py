@@ -39,7 +39,7 @@ def main(name="kmnist"):
 
         def bare(run=run, cut=cut):
             for index, images, labels in cut:
-                train_step(run, images, labels, index, run.config.learning_rate)
+                train_step(run, images, labels, index)
 
         progress = Progress(quiet=True)
         with progress.training(run.config, 0, IMAGES):

@@ -29,6 +29,11 @@ def test_defaults_are_the_papers():
         ({"iterations": 0}, "iterations = 0"),
         ({"momentum": 1.0}, "momentum"),
         ({"schedule": "linear"}, "schedule = 'linear'"),
+        ({"epsilon": "a lot"}, "epsilon = 'a lot': it must be a number, or a fraction like \"8/255\""),
+        ({"epsilon": "1/0"}, "epsilon = '1/0': it must be a number"),
+        ({"epsilon": "8"}, "epsilon = '8': it must be a number"),
+        ({"epsilon": "32/8"}, r"epsilon = 4\.0: it must be above 0 and at most 1"),
+        ({"attack_steps": 0}, "attack_steps = 0"),
     ],
 )
 def test_bad_settings(settings, message):
@@ -38,6 +43,14 @@ def test_bad_settings(settings, message):
 
 def test_whole_numbers_do_for_floats():
     assert make_config({"weight": 1}).weight == 1.0
+
+
+def test_fractions_do_for_floats():
+    config = make_config({"method": "adversarial", "epsilon": "32/255"})
+    assert config.epsilon == 32 / 255
+    assert config.id.startswith("digits-mlp-adversarial-0.125-s0-")
+    others = [{"epsilon": "8/255"}, {"epsilon": "32/255", "attack_steps": 3}]
+    assert len({config.id, *(make_config({"method": "adversarial", **o}).id for o in others)}) == 3
 
 
 def test_id_depends_on_what_matters_and_on_nothing_else():

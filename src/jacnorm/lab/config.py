@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache, cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any, get_type_hints
 from .errors import UsageError
 from .wording import did_you_mean
 
-METHODS = ("none", "l2", "spectral-bound", "frobenius", "spectral", "analytic")
+METHODS = ("none", "l2", "spectral-bound", "frobenius", "spectral", "analytic", "adversarial")
 
 # Options that only some methods look at.
 _PENALTY_OPTIONS = {
@@ -30,6 +30,8 @@ _PENALTY_OPTIONS = {
     "batch_norm": {"frobenius", "spectral", "analytic"},
     "every": {"spectral-bound", "frobenius", "spectral", "analytic"},
     "fraction": {"frobenius", "spectral", "analytic"},
+    "epsilon": {"adversarial"},
+    "attack_steps": {"adversarial"},
 }
 _CHOICES = {
     "method": METHODS,
@@ -48,7 +50,12 @@ LABELS = (*METHODS, *(label for _, _, label in VARIANTS.values()))  # what a tab
 TOLD_BY_THE_LABEL = {"method", *(name for name, _, _ in VARIANTS.values())}
 
 
-_KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
+_KINDS = {
+    int: "a whole number",
+    float: 'a number, or a fraction like "8/255"',
+    bool: "true or false",
+    str: "a word",
+}
 
 
 class ConfigError(UsageError):
@@ -84,6 +91,8 @@ class RunConfig:
     batch_norm: str = "flowing"
     every: int = 1  # only every k-th step pays the penalty, k times as much
     fraction: float = 1.0  # only so large a part of each batch does
+    epsilon: float = 8 / 255  # how far an attack may change a pixel, of pixels in [0, 1]
+    attack_steps: int = 10
 
     def __post_init__(self) -> None:
         for method, (name, value, label) in VARIANTS.items():
@@ -100,13 +109,15 @@ class RunConfig:
             if not getattr(self, name) > 0:
                 hint = '; method = "none" has no penalty' if name == "weight" else ""
                 raise ConfigError(f"{name} = {getattr(self, name)}: it must be positive{hint}")
-        for name in ("iterations", "projections", "every"):
+        for name in ("iterations", "projections", "every", "attack_steps"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} = {getattr(self, name)}: it must be 1 or more")
         if not 0 <= self.seed < 2**63:
             raise ConfigError(f"seed = {self.seed}: it must be a whole number from 0 to 2^63 − 1")
         if not 0 < self.fraction <= 1:
             raise ConfigError(f"fraction = {self.fraction}: it must be above 0 and at most 1")
+        if not 0 < self.epsilon <= 1:
+            raise ConfigError(f"epsilon = {self.epsilon}: it must be above 0 and at most 1, as 8/255 is")
         if not 0 <= self.momentum < 1:
             raise ConfigError(f"momentum = {self.momentum}: it must be in [0, 1)")
 
@@ -134,8 +145,8 @@ class RunConfig:
         text = json.dumps(told, sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:10]
         net = self.net.replace(":", ".")
-        weight = "" if self.method == "none" else f"-{self.weight:g}"
-        return f"{self.data}-{net}-{self.method}{weight}-s{self.seed}-{digest}"
+        strength = {"none": "", "adversarial": f"-{self.epsilon:.3g}"}.get(self.method, f"-{self.weight:g}")
+        return f"{self.data}-{net}-{self.method}{strength}-s{self.seed}-{digest}"
 
 
 def make_config(settings: Mapping[str, Any]) -> RunConfig:
@@ -148,7 +159,20 @@ def make_config(settings: Mapping[str, Any]) -> RunConfig:
             raise ConfigError(f"there is no setting {key!r}: {did_you_mean(key, types)}")
         if not _fits(value, types[key]):
             raise ConfigError(f"{key} = {value!r}: it must be {_KINDS[types[key]]}")
-    return RunConfig(**{k: types[k](v) for k, v in settings.items()})
+    convert: dict[str, Callable[[Any], Any]] = {
+        k: number if types[k] is float else types[k] for k in settings
+    }
+    return RunConfig(**{k: convert[k](value) for k, value in settings.items()})
+
+
+def number(value: float | str) -> float:
+    """A number, or a fraction as people write attacks.
+
+    >>> number("8/255") == 8 / 255, number("0.03"), number(1)
+    (True, 0.03, 1.0)
+    """
+    numerator, slash, denominator = str(value).partition("/")
+    return float(numerator) / float(denominator) if slash else float(value)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -181,4 +205,10 @@ def _types() -> dict[str, type]:
 def _fits(value: Any, kind: type) -> bool:
     if isinstance(value, bool) or kind is bool:
         return isinstance(value, bool) and kind is bool
+    if kind is float and isinstance(value, str):
+        try:
+            number(value)
+        except (ValueError, ZeroDivisionError):
+            return False
+        return "/" in value
     return isinstance(value, (int, float) if kind is float else kind)

@@ -34,6 +34,7 @@ class Run:
     body: nn.Module  # model.body, or that spread over processes
     optimizer: SGD
     penalty: Penalty | None
+    noise: torch.Generator  # where attacks start
     history: list[dict[str, Any]]  # one entry an epoch
     fingerprint: str | None  # of a user's own net
 
@@ -47,8 +48,9 @@ def start(config: RunConfig, data: DataSet, device: torch.device | str, share: S
     model = Normalized(body, data.mean, data.std).to(device)
     check_fits(model, data)
     weight_decay = config.weight if config.method == "l2" else 0.0
-    optimizer = SGD(model.parameters(), config.momentum, weight_decay)
-    return Run(config, share, model, model.body, optimizer, make_penalty(config, share.rank), [], mark)
+    optimizer = SGD(model.parameters(), config.learning_rate, config.momentum, weight_decay)
+    penalty, noise = make_penalty(config, share.rank), torch.Generator(device)
+    return Run(config, share, model, model.body, optimizer, penalty, noise, [], mark)
 
 
 def check_fits(model: Normalized, data: DataSet) -> None:
@@ -69,7 +71,7 @@ def check_fits(model: Normalized, data: DataSet) -> None:
 
 
 def make_penalty(config: RunConfig, rank: int = 0) -> Penalty | None:
-    """None for `none`, and for `l2`, which is the optimizer's own weight decay.
+    """None for `none`, for `l2` (the optimizer's own weight decay) and for `adversarial` (changed images).
 
     What is drawn for the samples at hand differs from process to process.
     """

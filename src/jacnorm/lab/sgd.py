@@ -16,10 +16,12 @@ class SGD:
     as PyTorch's way of copying the first gradient.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter], momentum: float, weight_decay: float = 0.0):
+    def __init__(
+        self, parameters: Iterable[nn.Parameter], learning_rate: float, momentum: float, weight_decay: float
+    ):
         self.parameters = list(parameters)
         self.velocity: list[Tensor] = [torch.zeros_like(p) for p in self.parameters]
-        self.momentum, self.weight_decay = momentum, weight_decay
+        self.learning_rate, self.momentum, self.weight_decay = learning_rate, momentum, weight_decay
         self.fused = not any(p.is_complex() for p in self.parameters)  # PyTorch's kernel is for real numbers
 
     def zero_grad(self) -> None:
@@ -27,7 +29,7 @@ class SGD:
             p.grad = None
 
     @torch.no_grad()
-    def step(self, learning_rate: float) -> None:
+    def step(self) -> None:
         """A parameter without a gradient stays as it is, and so does its velocity."""
         moving = [
             (p, p.grad, v) for p, v in zip(self.parameters, self.velocity, strict=True) if p.grad is not None
@@ -43,7 +45,7 @@ class SGD:
             fused=self.fused,
             weight_decay=self.weight_decay,
             momentum=self.momentum,
-            lr=learning_rate,
+            lr=self.learning_rate,
             dampening=0.0,
             nesterov=False,
             maximize=False,

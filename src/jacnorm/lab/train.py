@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..errors import JacnormError, NonFiniteError
 from ..integrations.distributed import share_vectors
+from .attacks import perturbed
 from .config import RunConfig
 from .data import DataSet, Split, batches, crop_and_flip
 from .environment import environment
@@ -93,14 +94,15 @@ def train_epoch(run: Run, split: Split, epoch: int, progress: Progress) -> dict[
     config, share, begin = run.config, run.share, time.perf_counter()
     generator = torch.Generator().manual_seed(_mix(config.seed, epoch))
     torch.manual_seed(_mix(config.seed, epoch) + share.rank)  # for dropout
-    learning_rate = scheduled(config, epoch)
+    run.noise.manual_seed(_mix(config.seed, epoch) + share.rank)
+    run.optimizer.learning_rate = scheduled(config, epoch)
     run.model.train()
     tally, seen = Tally(), []
     for step, (index, images, labels) in enumerate(batches(split, config.batch_size, generator)):
         if config.augment:
             images = crop_and_flip(images, generator)
         try:
-            loss, penalty, accuracy = train_step(run, images, labels, index, learning_rate)
+            loss, penalty, accuracy = train_step(run, images, labels, index)
         except NonFiniteError as error:
             raise _diverged(run, f"step {step + 1}", "The network's output has NaN or inf.") from error
         if not math.isfinite(total := float(loss + penalty)):
@@ -114,7 +116,7 @@ def train_epoch(run: Run, split: Split, epoch: int, progress: Progress) -> dict[
     loss, penalty, accuracy = (share.averaged(tally.sums()) / len(split)).tolist()
     return {
         "epoch": epoch + 1,
-        "learning_rate": learning_rate,
+        "learning_rate": run.optimizer.learning_rate,
         "train_loss": loss,
         "train_penalty": penalty,
         "train_accuracy": accuracy,
@@ -147,24 +149,26 @@ class Tally:
         return self._sums
 
 
-def train_step(
-    run: Run, images: Tensor, labels: Tensor, index: Tensor, learning_rate: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def train_step(run: Run, images: Tensor, labels: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """One optimizer step; loss, penalty and accuracy of this process's share of the batch."""
-    share, weight = run.share, run.share.weight(labels)
-    x, labels = run.model.normalize(share.taken(images)), share.taken(labels)
+    config, share, weight = run.config, run.share, run.share.weight(labels)
+    images, labels = share.taken(images), share.taken(labels)
+    if config.method == "adversarial":
+        radius, steps = config.epsilon, config.attack_steps
+        images = perturbed(run.model, images, labels, epsilon=radius, steps=steps, generator=run.noise)
+    x = run.model.normalize(images)
     if run.penalty is None:
         output = run.body(x)
         loss = F.cross_entropy(output, labels)
         penalty = torch.zeros_like(loss)
     else:
-        J = run.penalty.linearize(run.body, x, batch_norm=run.config.batch_norm)  # type: ignore[arg-type]
+        J = run.penalty.linearize(run.body, x, batch_norm=config.batch_norm)  # type: ignore[arg-type]
         output = J.output
         loss = F.cross_entropy(output, labels)
-        penalty = run.penalty(J, index=share.taken(index) if run.config.warm_start else None)
+        penalty = run.penalty(J, index=share.taken(index) if config.warm_start else None)
     run.optimizer.zero_grad()
     (weight * (loss + penalty)).backward()
-    run.optimizer.step(learning_rate)
+    run.optimizer.step()
     accuracy = (output.detach().argmax(1) == labels).mean(dtype=loss.dtype)
     return loss.detach(), penalty.detach(), accuracy
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
+from jacnorm.lab.attacks import apgd_ce, apgd_targeted, square
 from jacnorm.lab.data import Split
 from jacnorm.lab.evaluate import EvaluationError, adversarial
 from jacnorm.lab.evaluate.adversarial import ATTACKS
-from jacnorm.lab.evaluate.attacks import apgd_ce, apgd_targeted, square
 
 EPSILONS = (0.0, 4 / 255, 16 / 255, 32 / 255)
 STRENGTHS = {"pgd": (0, 1, 3, 10, 25), "tpgd": (0, 1, 3, 10, 25), "square": (0, 5, 20, 60)}

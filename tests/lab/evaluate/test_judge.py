@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from jacnorm.lab.attacks.square import _squares
 from jacnorm.lab.evaluate import EvaluationError, adversarial, judge
-from jacnorm.lab.evaluate.attacks.square import _squares
 from jacnorm.lab.evaluate.minimum_norm import linf_perturbed
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from jacnorm.lab.evaluate.attacks import apgd_ce, apgd_targeted, pgd, square, tpgd
-from jacnorm.lab.evaluate.attacks.square import _side
+from jacnorm.lab.attacks import apgd_ce, apgd_targeted, pgd, square, tpgd
+from jacnorm.lab.attacks.square import _side
 
 EPSILON, STEP = 32 / 255, 2 / 255
 

@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 
 import torch
 
-from ..config import RunConfig, choices, field_names, make_config, read_toml
+from ..config import RunConfig, choices, field_names, make_config, number, read_toml
 from ..data import load
 from ..errors import UsageError
 from ..progress import Progress
@@ -27,8 +27,8 @@ HELP = {
     "data": "digits, kmnist, fashion-mnist, mnist or cifar10",
     "net": "mlp, lenet, vgg16, resnet18, or your own package.module:factory (called without arguments)",
     "width": "scales the channels of vgg16 and resnet18",
-    "method": "the regularizer",
-    "weight": "its weight, λ (not none)",
+    "method": "the regularizer; adversarial trains on images that PGD has changed",
+    "weight": "its weight, λ (not none, not adversarial)",
     "learning_rate": "of SGD",
     "momentum": "of SGD",
     "batch_size": "images a step",
@@ -46,6 +46,8 @@ HELP = {
     "batch_norm": "whether the penalty's gradient passes through the batch's variance",
     "every": "pay the penalty at every k-th step only, k times as much (not l2)",
     "fraction": "of each batch that pays the penalty (spectral, frobenius, analytic)",
+    "epsilon": "how far the attack may change a pixel, from 0 to 1, as 8/255 (adversarial)",
+    "attack_steps": "gradient steps of the attack on each batch (adversarial)",
 }
 
 
@@ -78,9 +80,8 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
             action = argparse.BooleanOptionalAction
             group.add_argument(option, action=action, default=argparse.SUPPRESS, help=text)
         else:
-            group.add_argument(
-                option, type=types[name], choices=choices(name), default=argparse.SUPPRESS, help=text
-            )
+            kind = number if types[name] is float else types[name]
+            group.add_argument(option, type=kind, choices=choices(name), default=argparse.SUPPRESS, help=text)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..attacks import pgd, square, tpgd
+from ..attacks.gradient import Iterates
 from ..data import Split, batches
-from .attacks import pgd, square, tpgd
-from .attacks.gradient import Iterates
 from .common import CHUNK, Result, check_increasing, generator_on, is_right, prepare, progress, share
 from .errors import EvaluationError
 

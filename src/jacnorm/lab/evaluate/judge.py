@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..attacks import apgd_ce, apgd_targeted, loss_gradient, square
 from ..data import Split, batches
 from .adversarial import EPSILON
-from .attacks import apgd_ce, apgd_targeted, loss_gradient, square
 from .common import CHUNK, Result, generator_on, is_right, prepare, progress, share
 from .errors import EvaluationError
 from .minimum_norm import linf_perturbed, need_foolbox

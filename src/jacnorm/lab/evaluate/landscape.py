@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from ..attacks import loss_gradient
 from ..data import Split, batches
 from .adversarial import STEP_SIZE
-from .attacks import loss_gradient
 from .common import CHUNK, Result, prepare, progress
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 import torch
 import torch.nn.functional as F
@@ -28,6 +29,28 @@ def pgd(
     drawn = torch.empty_like(images).uniform_(-epsilon, epsilon, generator=generator)
     start = (images + drawn).clamp(0, 1)
     return _ascent(model, images, start, lambda logits: F.cross_entropy(logits, labels), epsilon, step_size)
+
+
+def perturbed(
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    *,
+    epsilon: float,
+    steps: int,
+    generator: torch.Generator,
+) -> Tensor:
+    """The images after so many steps of PGD, each of 2.5 ε/steps, as Madry et al. train.
+
+    The network is in evaluation mode meanwhile: batch norm's statistics stay as they are, dropout is off.
+    """
+    was_training = model.training
+    model.eval()
+    step_size = 2.5 * epsilon / steps
+    iterates = pgd(model, images, labels, epsilon=epsilon, step_size=step_size, generator=generator)
+    found, _ = next(islice(iterates, steps, None))
+    model.train(was_training)
+    return found
 
 
 def tpgd(
