@@ -116,7 +116,7 @@ def test_following_a_training():
 
 
 def test_the_command_writes_a_page(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(timing, "ROUNDS", 3)
+    monkeypatch.setattr(timing, "ROUNDS", (3, 3))
     monkeypatch.setitem(NETS, "lenet", (*NETS["lenet"][:2], 512))
     monkeypatch.setattr(suites, "WAYS", [w for w in WAYS if w.name == DEFAULT])
     monkeypatch.setattr(suites, "OUTPUTS", (10, 40))

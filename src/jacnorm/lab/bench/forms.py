@@ -13,7 +13,7 @@ from ... import linearize
 from ...estimators.operator import normalized, norms
 
 
-class Stored:
+class Remembering:
     """One vector a sample, random at first."""
 
     def __init__(self, model: nn.Module):
@@ -30,7 +30,7 @@ class Stored:
         self.table.update(zip(index.tolist(), normalized(vectors.detach()), strict=True))
 
 
-class StoredBackward(Stored):
+class StoredBackward(Remembering):
     """σ = ‖Jᵀu‖; the gradient that arrives at u is J v, the next u."""
 
     def __call__(self, x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
@@ -41,7 +41,7 @@ class StoredBackward(Stored):
         return J.output, norms(J.vjp(u))
 
 
-class StoredForward(Stored):
+class StoredForward(Remembering):
     """σ = ‖J v‖; the gradient that arrives at v is Jᵀu, the next v. It stores n_in numbers a sample."""
 
     def __call__(self, x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
@@ -52,7 +52,7 @@ class StoredForward(Stored):
         return J.output, norms(J.jvp(v))
 
 
-class StoredRefined(Stored):
+class StoredRefined(Remembering):
     """σ = ‖J v‖ with v = Jᵀu/‖Jᵀu‖, back-propagated: the gradient takes J v for u, and a sweep more."""
 
     def __call__(self, x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+import torch
 
 from ..evaluate.common import progress
 from .nets import batch, make
@@ -13,26 +20,70 @@ from .step import stepper
 from .ways import WAYS
 
 STATUS = Path("/proc/self/status")
-PROCESSES = 3
+ROUNDS = 3  # in each of which every way has a process
+SECONDS = 40.0  # after so long no further round begins
 
 
 def growth(net: str, size: int, names: list[str], width: float) -> dict[str, float]:
-    """MB that a step on a batch of this size adds to the process; "plain" is the step without penalty.
+    """MB that two steps on a batch of this size add to the process; "plain" is the step without penalty.
 
-    The first step counts too, in which the model is verified. The median of some processes: where
-    tensors come to lie in memory is partly luck.
+    J and the loss of the first step live on into the second, and the first verifies the model. The median of
+    some processes: where tensors come to lie in memory is partly luck.
     """
     if not STATUS.exists():  # not on Linux
         return {}
-    context = multiprocessing.get_context("spawn")
-    found = {}
-    with progress(len(names) + 1, "memory", " ways") as bar:
-        for name in ("plain", *names):
-            with context.Pool(1, maxtasksperchild=1) as pool:
-                peaks = [pool.apply(_measure, (net, size, name, width)) for _ in range(PROCESSES)]
-            found[name] = median(peaks)
-            bar.update()
-    return found
+    found: dict[str, list[float]] = {name: [] for name in ("plain", *names)}
+    begin = time.perf_counter()
+    with _helper() as ask, progress(ROUNDS * len(found), "memory", " processes") as bar:
+        for round_ in range(ROUNDS):
+            if round_ and time.perf_counter() - begin > SECONDS:
+                break
+            for name, peaks in found.items():
+                ask.send((net, size, name, width))
+                peaks.append(ask.recv())
+                bar.update()
+    return {name: median(peaks) for name, peaks in found.items()}
+
+
+@contextmanager
+def _helper() -> Iterator[Connection]:
+    """A process that has loaded PyTorch and never run it: it alone can fork one that measures in no time."""
+    context = get_context("spawn")
+    ours, theirs = context.Pipe()
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C is for this process alone
+    try:
+        helper = context.Process(target=_serve, args=(theirs,))
+        helper.start()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    theirs.close()  # so that a helper that dies is an end of file, not a wait for ever
+    try:
+        yield ours
+    finally:
+        ours.close()
+        helper.terminate()
+        helper.join()
+
+
+def _serve(asked: Connection) -> None:
+    torch.set_num_threads(1)
+    idle = torch.optim.SGD([torch.zeros(1)], lr=1.0)  # loads what every optimizer's first step loads
+    idle.zero_grad()
+    idle.step()
+    context = get_context("fork")
+    with suppress(EOFError, BrokenPipeError):  # nobody asks any more
+        while True:
+            task = asked.recv()
+            ours, theirs = context.Pipe()
+            child = context.Process(target=_answer, args=(theirs, task), daemon=True)
+            child.start()
+            theirs.close()
+            asked.send(ours.recv())
+            child.join()
+
+
+def _answer(asked: Connection, task: tuple[str, int, str, float]) -> None:
+    asked.send(_measure(*task))
 
 
 def _measure(net: str, size: int, name: str, width: float) -> float:

@@ -103,8 +103,8 @@ def _memory(nets: Found) -> str:
                 [way.name, *[f"{m[way.name] / m['plain']:.1f}" if way.name in m else "" for m in memories]]
             )
     text = (
-        "Extra peak memory of a process in its first two steps, in which the model is verified too, divided "
-        "by that of plain steps."
+        "Extra peak memory of a process in its first two steps, divided by that of plain steps. J and the "
+        "loss of the first step live on into the second, and the model is verified, too."
     )
     return f"## Memory\n\n{text}\n\n{_table(rows)}"
 

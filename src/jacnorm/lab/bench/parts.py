@@ -18,7 +18,7 @@ from .step import Batch
 
 Result = TypeVar("Result")
 ROUNDS = 30
-SECONDS = 6.0  # in all; a large net has fewer rounds
+SECONDS = 4.0  # in all; a large net has fewer rounds
 
 
 def shares(model: nn.Module, batch: Batch) -> dict[str, float]:

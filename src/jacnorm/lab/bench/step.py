@@ -17,13 +17,15 @@ Batch = tuple[Tensor, Tensor, Tensor]  # x, labels, index
 def stepper(
     model: nn.Module, make: Callable[[nn.Module], Penalize] | None, batch: Batch
 ) -> Callable[[], None]:
-    """One optimizer step on a copy of the model."""
+    """One optimizer step on a copy of the model. The loss lives until the next takes its place."""
     model = copy.deepcopy(model)
     x, labels, index = batch
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-6, momentum=0.8)
     penalize = None if make is None else make(model)
+    loss = None
 
     def step() -> None:
+        nonlocal loss
         if penalize is None:
             loss = F.cross_entropy(model(x), labels)
         else:

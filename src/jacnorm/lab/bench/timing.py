@@ -12,25 +12,29 @@ from ..evaluate.common import progress
 from .step import Batch, stepper
 from .ways import BLOCK, Way
 
-SECONDS = 2.0  # of plain steps in all, shared out over the rounds
-ROUNDS = 15
+SECONDS = 50.0  # of all ways together
+ROUNDS = 3, 15  # at least and at most
 
 
 def costs(model: nn.Module, ways: Sequence[Way], batch: Batch) -> dict[str, float]:
     """Median over rounds in which every way has its turn, so that a busy machine slows all of them."""
     steps = {way.name: stepper(model, way.make, batch) for way in ways}
     plain = stepper(model, None, batch)
-    for way in ways:  # a model seen for the first time is verified
-        _block(steps[way.name], 2 * way.block)
-    _block(plain, 2 * BLOCK)
-    rounds = max(3, min(ROUNDS, int(SECONDS / BLOCK / _block(plain, BLOCK))))
+    least, most = ROUNDS
     ratios: dict[str, list[float]] = {name: [] for name in steps}
-    with progress(rounds, "cost", " rounds") as bar:
-        for _ in range(rounds):
+    with progress((1 + most) * len(ways), "cost", " blocks of steps") as bar:
+        for way in ways:  # a model seen for the first time is verified
+            _block(steps[way.name], way.block)
+            bar.update()
+        _block(plain, BLOCK)
+        begin = time.thread_time()
+        for done in range(most):
+            if done >= least and time.thread_time() - begin > SECONDS:
+                break
             before = _block(plain, BLOCK)
             for way in ways:
                 ratios[way.name].append(_block(steps[way.name], way.block) / before)
-            bar.update()
+                bar.update()
     return {name: median(found) for name, found in ratios.items()}
 
 

@@ -31,8 +31,10 @@ class Way:
 def _ours(make: Callable[[], Penalty], indexed: bool) -> Callable[[nn.Module], Penalize]:
     def make_for(model: nn.Module) -> Penalize:
         penalty = make()
+        J = None  # kept until the next step's takes its place, as in a loop that people write
 
         def penalize(x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+            nonlocal J
             J = penalty.linearize(model, x)
             return J.output, penalty(J, index=index if indexed else None)
 
