@@ -11,6 +11,9 @@ def main() -> int:
         return 0
     try:
         from .lab.cli import main as run
+        from .lab.cli import make_parser
+
+        make_parser(sys.argv[1:])  # loads the command that is named
     except ModuleNotFoundError as error:
         if error.name == "fcntl":  # locks on files
             needs = "Linux, macOS or WSL; the library does not"

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from jacnorm.lab import pictures
-from jacnorm.lab.sensitivity import directions, measure
+from jacnorm.lab.sensitivity import directions, sensitivities
 
 CLASSES = ("cat", "dog", "owl")
 
@@ -20,7 +20,7 @@ def drawn(monkeypatch):
         torch.manual_seed(0)
         model = nn.Sequential(nn.Flatten(), nn.Linear(25 * channels, 8), nn.ReLU(), nn.Linear(8, 3))
         x = torch.rand(images, channels, 5, 5)
-        s = measure(model, x, quiet=True)
+        s = sensitivities(model, x, quiet=True)
         shown = s.most_sensitive(6)
         vectors = directions(model, x[shown], k)
         labels = torch.zeros(images, dtype=torch.long)

@@ -12,8 +12,7 @@ from jacnorm.lab.data import DataSet, Split, load
 from jacnorm.lab.errors import UsageError
 from jacnorm.lab.progress import Progress
 from jacnorm.lab.run_files import load_run, read_config
-from jacnorm.lab.score import score
-from jacnorm.lab.train import DivergedError, scheduled, train
+from jacnorm.lab.train import DivergedError, scheduled, score, train
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -10,10 +11,11 @@ from typing import Any, NoReturn
 
 from .. import __version__
 from ..errors import JacnormError
-from .allocator import keep_memory
-from .commands import bench, demo, doctor, evaluate, measure, report, reproduce, sweep, train
 from .errors import UsageError
+from .machine import keep_memory
 from .wording import did_you_mean
+
+COMMANDS = ("demo", "train", "evaluate", "measure", "doctor", "sweep", "reproduce", "report", "bench")
 
 
 class Parser(argparse.ArgumentParser):
@@ -32,7 +34,8 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """With the command that is named, or with all of them where none is."""
     parser = Parser(
         prog="jacnorm",
         description="Measure and regularize the Jacobian of neural networks.",
@@ -42,14 +45,16 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"jacnorm {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
-    for command in (demo, train, evaluate, measure, doctor, sweep, reproduce, report, bench):
-        command.add(commands)
+    named = next((word for word in argv if not word.startswith("-")), None)
+    for name in (named,) if named in COMMANDS else COMMANDS:
+        importlib.import_module(f".commands.{name}", __package__).add(commands)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """0, 1 for a run that failed, 2 for a mistake in what was asked."""
-    args = make_parser().parse_args(argv)
+    argv = sys.argv[1:] if argv is None else argv
+    args = make_parser(argv).parse_args(argv)
     keep_memory()
     try:
         code: int | None = args.run(args)

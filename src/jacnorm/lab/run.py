@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.sgd import sgd
 
 from ..penalties import (
     AnalyticPenalty,
@@ -18,10 +20,51 @@ from ..penalties import (
 from .config import RunConfig
 from .data import DataSet
 from .errors import UsageError
-from .fingerprint import fingerprint, is_own
-from .nets import Normalized, build
-from .sgd import SGD
+from .nets import Normalized, build, fingerprint, is_own
 from .share import Share
+
+
+class SGD:
+    """The step of `torch.optim.SGD`, without the hooks and records around it.
+
+    Those take as long as the step itself on a LeNet. Momentum begins at zero, which gives the same numbers
+    as PyTorch's way of copying the first gradient.
+    """
+
+    def __init__(
+        self, parameters: Iterable[nn.Parameter], learning_rate: float, momentum: float, weight_decay: float
+    ):
+        self.parameters = list(parameters)
+        self.velocity: list[Tensor] = [torch.zeros_like(p) for p in self.parameters]
+        self.learning_rate, self.momentum, self.weight_decay = learning_rate, momentum, weight_decay
+        self.fused = not any(p.is_complex() for p in self.parameters)  # PyTorch's kernel is for real numbers
+
+    def zero_grad(self) -> None:
+        for p in self.parameters:
+            p.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """A parameter without a gradient stays as it is, and so does its velocity."""
+        moving = [
+            (p, p.grad, v) for p, v in zip(self.parameters, self.velocity, strict=True) if p.grad is not None
+        ]
+        if not moving:
+            return
+        parameters, gradients, velocity = (list(part) for part in zip(*moving, strict=True))
+        sgd(
+            parameters,
+            gradients,
+            velocity,
+            foreach=False,
+            fused=self.fused,
+            weight_decay=self.weight_decay,
+            momentum=self.momentum,
+            lr=self.learning_rate,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+        )
 
 
 @dataclass
@@ -51,6 +94,15 @@ def start(config: RunConfig, data: DataSet, device: torch.device | str, share: S
     optimizer = SGD(model.parameters(), config.learning_rate, config.momentum, weight_decay)
     penalty, noise = make_penalty(config, share.rank), torch.Generator(device)
     return Run(config, share, model, model.body, optimizer, penalty, noise, [], mark)
+
+
+def check_start(config: RunConfig, data: DataSet) -> None:
+    """Whether the net can be built and takes these images, before there is a folder or a process for it."""
+    try:
+        with torch.random.fork_rng():
+            start(config, data, "cpu")
+    except UsageError as error:
+        raise UsageError(f"net = {config.net!r}: {error}") from error
 
 
 def check_fits(model: Normalized, data: DataSet) -> None:

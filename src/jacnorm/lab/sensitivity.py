@@ -29,7 +29,7 @@ class Sensitivity:
 
 
 @torch.no_grad()
-def measure(model: nn.Module, x: Tensor, *, tol: float = 1e-3, quiet: bool = False) -> Sensitivity:
+def sensitivities(model: nn.Module, x: Tensor, *, tol: float = 1e-3, quiet: bool = False) -> Sensitivity:
     """σ of the model at each of the inputs x, chunk by chunk."""
     model.eval()
     parts: list[tuple[Tensor, ...]] = []

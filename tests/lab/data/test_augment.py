@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from jacnorm.lab.data import crop_and_flip
-from jacnorm.lab.data.augment import PADDING
+from jacnorm.lab.data.dataset import PADDING
 
 
 def images(count: int) -> Tensor:

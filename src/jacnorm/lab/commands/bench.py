@@ -14,7 +14,7 @@ from ..bench import suites
 from ..bench.nets import NETS
 from ..bench.page import markdown, picture
 from ..checkpoint import write_atomically
-from ..environment import environment
+from ..machine import environment
 from ..results import read_result
 from .common import add_command, need_one_or_more, prepare_folder
 

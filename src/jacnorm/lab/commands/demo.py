@@ -13,9 +13,8 @@ from ..config import RunConfig
 from ..data import DataSet, Split, load
 from ..progress import Progress
 from ..run_files import load_run
-from ..score import score
 from ..tables import table
-from ..train import train
+from ..train import score, train
 from .common import add_command
 
 METHODS = {"none": 1.0, "l2": 0.01, "frobenius": 0.003, "spectral": 0.1}  # with their weights

@@ -15,7 +15,6 @@ import torch
 from ..checkpoint import write_json
 from ..config import RunConfig
 from ..data import DataSet, Split, load
-from ..environment import environment
 from ..errors import UsageError
 from ..evaluate.adversarial import ATTACKS, EPSILON, adversarial
 from ..evaluate.boundary import DIRECTIONS, boundary
@@ -27,12 +26,12 @@ from ..evaluate.minimum_norm import need_foolbox
 from ..evaluate.noise import white_noise
 from ..evaluate.record import alarms, rows, shown
 from ..evaluate.stored import cost, stored_vectors
-from ..fingerprint import weights_digest
-from ..nets import Normalized
+from ..machine import environment
+from ..nets import Normalized, weights_digest
 from ..results import read_result
 from ..run_files import divergence, load_run, read_config
-from ..score import score
 from ..tables import table
+from ..train import score
 from .common import (
     add_command,
     add_machine_options,

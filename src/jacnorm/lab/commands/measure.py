@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from ..checkpoint import load as load_safetensors
 from ..data import DataSet, load
-from ..environment import environment
 from ..errors import UsageError
+from ..machine import environment
 from ..nets import Normalized, OnPixels, build
 from ..run import check_fits
 from ..run_files import check_finished, load_run, read_config
-from ..sensitivity import directions, measure, summary
+from ..sensitivity import directions, sensitivities, summary
 from ..tables import table
 from .common import (
     add_command,
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> None:
     model = model.to(device)
     x = images.to(device)
     body, x = (model.body, model.normalize(x)) if args.units == "normalized" else (model, x)
-    found = measure(body, x)
+    found = sensitivities(body, x)
     numbers = summary(found, labels, data.classes, args.top)
     numbers |= {"data": data.name, "split": args.split, "units": args.units}
     if args.folder is not None:

@@ -16,9 +16,9 @@ from ..config import RunConfig, choices, field_names, make_config, number, read_
 from ..data import load
 from ..errors import UsageError
 from ..progress import Progress
+from ..run import check_start
 from ..run_files import finished_epochs, locked, read_config, tidy
 from ..share import Share, processes
-from ..sweep.check import check_nets
 from ..train import train
 from ..wording import count
 from .common import add_command, add_machine_options, need, use_machine
@@ -110,7 +110,7 @@ def _train(
     progress = Progress(quiet=args.quiet or not share.first, listeners=listeners)
     with share.first_goes_ahead():  # it may have to download
         data = load(config.data, args.data_root)
-    check_nets([config], data)  # a mistake must leave no folder behind
+    check_start(config, data)  # a mistake must leave no folder behind
     try:
         with locked(folder) if share.first else nullcontext(True) as mine:
             if not mine:

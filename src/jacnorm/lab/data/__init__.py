@@ -8,11 +8,8 @@
 ...     pass
 """
 
-from .augment import crop_and_flip
-from .batching import batches
-from .catalog import SETS
-from .dataset import DataSet, Split
+from .catalog import SETS, load
+from .dataset import DataSet, Split, batches, crop_and_flip
 from .errors import DataError
-from .loading import load
 
 __all__ = ["SETS", "DataError", "DataSet", "Split", "batches", "crop_and_flip", "load"]

@@ -1,4 +1,4 @@
-"""The data sets by name.
+"""The data sets by name, and loading them.
 
 A new set is one entry here. If it comes in MNIST's format, that is all:
 
@@ -14,12 +14,16 @@ For another format, the entry is an object with `classes` and `splits(root, down
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Protocol
 
+from ..wording import did_you_mean
 from .cifar import CifarSet
-from .dataset import Split
+from .dataset import DataSet, Split
 from .digits import DigitsSet
+from .errors import DataError
+from .files import data_root
 from .idx import IdxSet
 
 
@@ -86,3 +90,17 @@ SETS: dict[str, Source] = {
         ),
     ),
 }
+
+
+def load(name: str, root: str | os.PathLike[str] | None = None, download: bool = True) -> DataSet:
+    """The data set `name`, whole or a `DataError` that says which file to mend.
+
+    Files are looked for in `root`, else in the folder that the environment variable JACNORM_DATA
+    names, else in the user's cache; those that are not there are downloaded into it. The layout
+    is torchvision's, so an existing folder of it will do.
+    """
+    if name not in SETS:
+        raise DataError(f"there is no data set {name!r}: {did_you_mean(name, SETS)}")
+    source = SETS[name]
+    train, test = source.splits(data_root(root), download)
+    return DataSet.of(name, train, test, source.classes)

@@ -1,11 +1,15 @@
-"""What a loaded data set is: two splits of images and what the net needs to know of them."""
+"""What a loaded data set is, two splits of images, and how training goes through it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
+
+PADDING = 4  # of a crop
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,3 +95,54 @@ def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, 
     mean = total / count
     std = (squares / count - mean.square()).clamp(min=0).sqrt()
     return tuple(mean.tolist()), tuple(std.tolist())
+
+
+def batches(
+    split: Split, batch_size: int, generator: torch.Generator | None = None
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """One pass over `split` as (index, images, labels), the last batch as small as it comes.
+
+    `index` holds the positions of the images in the split (int64), so that whatever a method
+    remembers of an image can be found again. With a generator the order is drawn from it; without
+    one there is no randomness: the images come in order, as an evaluation wants them.
+    """
+    if batch_size < 1:
+        raise ValueError(f"batch_size={batch_size}; a batch holds at least one image")
+    order = _order(len(split), generator).to(split.labels.device)
+    # `index_select` copies even when in order: a loop that changes its batch must not change the data.
+    return (
+        (index, split.images.index_select(0, index), split.labels.index_select(0, index))
+        for index in torch.split(order, batch_size)
+        if len(index)
+    )
+
+
+def _order(count: int, generator: torch.Generator | None) -> Tensor:
+    if generator is None:
+        return torch.arange(count)
+    return torch.randperm(count, generator=generator, device=generator.device)
+
+
+def crop_and_flip(images: Tensor, generator: torch.Generator) -> Tensor:
+    """The usual augmentation for CIFAR10: a shift of up to 4 pixels either way, and a mirror image of half.
+
+    Black moves in.
+
+    The draws come from the generator's device and are the same for images on any other.
+    """
+    count, _, height, width = images.shape
+    shifts = 2 * PADDING + 1
+    top = _draw(shifts, images, generator)
+    left = _draw(shifts, images, generator)
+    mirrored = _draw(2, images, generator).bool().view(-1, 1, 1, 1)
+
+    padded = pad(images, (PADDING,) * 4)
+    # A view of every crop of every image, (N, C, shifts, shifts, H, W); only the chosen are copied.
+    windows = padded.unfold(2, height, 1).unfold(3, width, 1)
+    crops = windows[torch.arange(count, device=images.device), :, top, left]
+    return torch.where(mirrored, crops.flip(-1), crops)
+
+
+def _draw(below: int, images: Tensor, generator: torch.Generator) -> Tensor:
+    drawn = torch.randint(below, (len(images),), generator=generator, device=generator.device)
+    return drawn.to(images.device)

@@ -14,8 +14,8 @@ from tqdm import tqdm
 
 from ..checkpoint import write_atomically
 from ..claim import Claim
-from ..environment import environment
-from ..fingerprint import is_own
+from ..machine import environment
+from ..nets import is_own
 from ..results import ResultError, read_result, short, write_record
 from ..sweep.experiment import Experiment
 from .choice import Choice

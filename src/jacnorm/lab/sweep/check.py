@@ -11,10 +11,9 @@ from ..config import RunConfig
 from ..data import DataSet
 from ..data.catalog import SETS
 from ..errors import UsageError
-from ..fingerprint import fingerprint, is_own
-from ..nets import NETS, NetError, build
+from ..nets import NETS, NetError, build, fingerprint, is_own
 from ..results import CutShortError, ResultError
-from ..run import start
+from ..run import check_start
 from ..run_files import CHANGED_NET
 from ..wording import count, did_you_mean
 from .store import Store
@@ -56,11 +55,7 @@ def check_names(runs: Iterable[RunConfig]) -> None:
 def check_nets(runs: Iterable[RunConfig], data: DataSet) -> None:
     """Each can be built and takes these images: told once here, not three times by each run."""
     for run in {(run.net, run.width): run for run in runs if run.data == data.name}.values():
-        try:
-            with torch.random.fork_rng():
-                start(run, data, "cpu")
-        except UsageError as error:
-            raise UsageError(f"net = {run.net!r}: {error}") from error
+        check_start(run, data)
 
 
 def changed_nets(store: Store, runs: Sequence[RunConfig]) -> list[str]:

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from ..checkpoint import write_atomically, write_json
 from ..config import RunConfig
-from ..fingerprint import is_own
+from ..nets import is_own
 from ..results import VERSION, CutShortError, NewerVersionError, read_result, short, validation_loss
 from ..run_files import finished_epochs, locked, marked_with, tidy
 

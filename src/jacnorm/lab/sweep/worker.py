@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from ...errors import JacnormError
-from ..allocator import keep_memory
 from ..config import RunConfig, make_config
 from ..data import DataSet, load
+from ..machine import keep_memory
 from ..progress import Progress
 from ..train import DivergedError, train
 from .engine import Ending

@@ -8,7 +8,7 @@ import pytest
 # keeps their memory from going back, with keep_memory() or without.
 COUNT = """
 import ctypes, resource, sys
-from jacnorm.lab.allocator import keep_memory
+from jacnorm.lab.machine import keep_memory
 if sys.argv[1] == "keep":
     keep_memory()
 libc = ctypes.CDLL(None)
