@@ -8,7 +8,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from jacnorm.lab.data import DataSet, load
-from jacnorm.lab.data.errors import DataError
+from jacnorm.lab.errors import DataError
 
 
 @pytest.fixture(scope="module")

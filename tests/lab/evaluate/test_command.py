@@ -9,8 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from jacnorm.lab.cli import main
 from jacnorm.lab.evaluate import judge
-from jacnorm.lab.evaluate.compare import comparison
-from jacnorm.lab.evaluate.groups import grouped
+from jacnorm.lab.evaluate.compare import comparison, grouped
 from jacnorm.lab.evaluate.record import alarms
 
 FIGURES = ("noise", "attacks", "judge", "boundary", "calibration", "landscape", "cost")

@@ -8,8 +8,8 @@
 ...     pass
 """
 
+from ..errors import DataError
 from .catalog import SETS, load
 from .dataset import DataSet, Split, batches, crop_and_flip
-from .errors import DataError
 
 __all__ = ["SETS", "DataError", "DataSet", "Split", "batches", "crop_and_flip", "load"]

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from .errors import DataError
+from ..errors import DataError
 from .files import broken
 
 

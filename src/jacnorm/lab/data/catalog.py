@@ -18,11 +18,11 @@ import os
 from pathlib import Path
 from typing import Protocol
 
+from ..errors import DataError
 from ..wording import did_you_mean
 from .cifar import CifarSet
 from .dataset import DataSet, Split
 from .digits import DigitsSet
-from .errors import DataError
 from .files import data_root
 from .idx import IdxSet
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from ..errors import DataError
 from .archive import extract
 from .dataset import Split
 from .download import download_file
-from .errors import DataError
 from .files import Bytes, broken, check_labels, check_root, exists, read_bytes, to_split
 from .pickles import read_pickle
 

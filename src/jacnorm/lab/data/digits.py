@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from ..errors import DataError
 from .dataset import Split
-from .errors import DataError
 
 TEST_SIZE = 360
 

@@ -17,7 +17,7 @@ from urllib.request import Request, urlopen
 
 from tqdm import tqdm
 
-from .errors import DataError
+from ..errors import DataError
 
 CHUNK = 1 << 16
 TIMEOUT_SECONDS = 30

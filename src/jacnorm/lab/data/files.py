@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..errors import DataError
 from .dataset import Split
-from .errors import DataError
 
 Bytes = NDArray[np.uint8]
 

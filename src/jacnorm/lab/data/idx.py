@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from ..errors import DataError
 from .dataset import Split
 from .download import download_file
-from .errors import DataError
 from .files import Bytes, broken, check_labels, check_root, exists, read_bytes, to_split
 
 FILES = (

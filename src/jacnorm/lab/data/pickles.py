@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import DataError
+from ..errors import DataError
 from .files import read_bytes
 
 # Asked of an array, since its home moved from numpy.core to numpy._core and both are private.

@@ -11,10 +11,10 @@ Each evaluation is a function of a network on pixels in [0, 1] and a split, and 
 (0.0,)
 """
 
+from ..errors import EvaluationError
 from .adversarial import AttackResult, adversarial
 from .boundary import BoundaryResult, boundary
 from .calibration import CalibrationResult, calibration
-from .errors import EvaluationError
 from .estimation import EstimationResult, estimation
 from .judge import JudgeResult, judge
 from .landscape import LandscapeResult, landscape

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from ... import linearize
 from ..data import Split
+from ..errors import EvaluationError
 from .common import CHUNK, Result, is_right, prepare, progress
-from .errors import EvaluationError
 from .minimum_norm import l2_distance
 from .spheres import sampled_distance
 

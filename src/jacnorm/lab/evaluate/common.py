@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from ..data import Split, batches
-from .errors import EvaluationError
+from ..errors import EvaluationError
 
 CHUNK = 500  # images at a time
 

@@ -5,10 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import mean, stdev
+from typing import Any
 
+from ..config import make_config
 from ..tables import table
-from .groups import Groups, Record, grouped
 from .record import rows, shown
+
+Record = dict[str, Any]
+Groups = dict[str, list[Record]]
+
+NAMES = {"weight": "λ"}
 
 WIDTH = 120  # of a page of text
 LABEL = 16  # what a column of numbers has room for
@@ -75,3 +81,32 @@ def _cell(values: Sequence[float], form: str) -> str:
     if len(values) == 1 or math.inf in values:
         return shown(max(values), form)
     return f"{shown(mean(values), form)} ± {shown(stdev(values), form)}"
+
+
+def grouped(records: Sequence[Record]) -> Groups:
+    """Label -> records of one setting with several seeds; labels name what tells the settings apart."""
+    by_setting: dict[str, list[Record]] = {}
+    for record in records:
+        setting = {key: value for key, value in record["config"].items() if key != "seed"}
+        by_setting.setdefault(repr(sorted(setting.items())), []).append(record)
+    groups = list(by_setting.values())
+    configs = [group[0]["config"] for group in groups]
+    return dict(zip((_label(config, configs) for config in configs), groups, strict=True))
+
+
+def _label(config: dict[str, Any], all_configs: Sequence[dict[str, Any]]) -> str:
+    """What tables call the method, and what other settings of it have otherwise."""
+    name = make_config(config).label
+    alike = [other for other in all_configs if make_config(other).label == name]
+    told = [
+        f"{NAMES.get(key, key.replace('_', ' '))} = {_shown(value)}"
+        for key, value in config.items()
+        if key not in ("method", "seed") and any(other[key] != value for other in alike)
+    ]
+    return ", ".join([name, *told])
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)

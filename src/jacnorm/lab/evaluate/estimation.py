@@ -11,9 +11,9 @@ from ... import Linearization, linearize, product_bound, spectral_norm
 from ...estimators import lanczos
 from ...estimators.operator import normalized, norms
 from ..data import Split, batches
+from ..errors import EvaluationError
 from ..nets import Normalized
 from .common import CHUNK, Result, check_increasing, generator_on, prepare, progress
-from .errors import EvaluationError
 
 ITERATIONS = (1, 2, 3, 5, 7, 10, 15, 20)
 BOUND_IMAGES = 50  # the product bound is nearly the same at every image, and slow

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from ..attacks import apgd_ce, apgd_targeted, loss_gradient, square
 from ..data import Split, batches
+from ..errors import EvaluationError
 from .adversarial import EPSILON
 from .common import CHUNK, Result, generator_on, is_right, prepare, progress, share
-from .errors import EvaluationError
 from .minimum_norm import linf_perturbed, need_foolbox
 
 ITERATIONS = 100  # of each gradient attack, as in AutoAttack

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..errors import EvaluationError
 from .common import CHUNK, progress
-from .errors import EvaluationError
 
 # Wide enough to leave the search alone: the distance to a boundary knows no box.
 NO_BOX = (-1000.0, 1000.0)

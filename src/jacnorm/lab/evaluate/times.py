@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from ..bench.step import Batch, stepper
 from ..bench.ways import BOUND, DEFAULT, EXACT, FROBENIUS, PAPERS_EXACT, RANDOM, WAYS
 from ..data import Split
+from ..errors import EvaluationError
 from ..nets import Normalized
 from .common import Result, check_increasing, prepare, progress
-from .errors import EvaluationError
 
 BATCH_SIZES = (16, 32, 64, 128, 256)
 REPEATS = 15

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from ..evaluate.groups import Groups, Record
+from ..evaluate.compare import Groups, Record
 from .common import tidy
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {

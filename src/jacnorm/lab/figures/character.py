@@ -7,7 +7,7 @@ from itertools import cycle
 import numpy as np
 from matplotlib.figure import Figure
 
-from ..evaluate.groups import Groups, Record
+from ..evaluate.compare import Groups, Record
 from ..pictures import STYLES
 from .common import intervals, tidy
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from ..evaluate.groups import Groups
+from ..evaluate.compare import Groups
 from ..pictures import STYLES, save_figure
 
 METHODS = ("none", "l2", "frobenius", "spectral", "spectral-bound", "spectral-warm")  # as tables call them

@@ -6,7 +6,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from ..evaluate.groups import Groups, Record
+from ..evaluate.compare import Groups, Record
 from .common import legend, lines, tidy
 
 TIMES = {

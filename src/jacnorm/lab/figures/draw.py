@@ -7,7 +7,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from ..evaluate.groups import Groups, Record, grouped
+from ..evaluate.compare import Groups, Record, grouped
 from .boundary import boundary
 from .character import calibration, landscape
 from .common import save
