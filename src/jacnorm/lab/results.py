@@ -1,66 +1,221 @@
-"""A file in results/: what every reader of one looks at first."""
+"""The results of an experiment: a file beside its own, one JSON object a line, to which lines are added.
+
+    paper/table1-kmnist/experiment.toml   paper/table1-kmnist/results.jsonl
+    my.toml                               my.jsonl
+
+A line is a run, or what was measured of a network. It is written in one piece under a lock. After a kill at
+any moment at most the last line is cut short: it does not count, and the next one to write removes it.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
-import re
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from .checkpoint import write_atomically
 from .errors import UsageError
+from .wording import count
 
-VERSION = 1  # a file that names none is of version 1
+VERSION = 1  # what names none is of version 1
+Result = dict[str, Any]
 
 
 class ResultError(UsageError):
-    """A file in results/ that cannot be used; the message names it."""
-
-
-class CutShortError(ResultError):
-    """The file ends too early, or is no result at all: it may be made again."""
+    """A result that cannot be used; the message names its file."""
 
 
 class NewerVersionError(ResultError):
     """Written by a newer jacnorm: not ours to read or to replace."""
 
 
-def read_result(path: Path, needs: tuple[str, ...] = ("id", "config")) -> dict[str, Any]:
-    """The content of a result file, or an error that says what is wrong with it."""
+@dataclass(frozen=True)
+class Results:
+    """What a file holds. What cannot be used is named, never dropped in silence."""
+
+    records: Mapping[str, Result] = field(default_factory=dict)  # by the run's id
+    newer: Mapping[str, str] = field(default_factory=dict)  # id -> what is wrong: a newer jacnorm wrote it
+    damaged: tuple[str, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(f"{text}: skipped" for text in (*self.damaged, *self.newer.values()))
+
+
+def results_file(experiment: Path, folder: Path | None = None) -> Path:
+    """Beside the experiment's file, or in a folder of results."""
+    if folder is not None:
+        return folder / f"{experiment_name(experiment)}.jsonl"
+    return (
+        experiment.with_name("results.jsonl")
+        if _has_a_folder(experiment)
+        else experiment.with_suffix(".jsonl")
+    )
+
+
+def experiment_name(file: Path) -> str:
+    return file.absolute().parent.name if _has_a_folder(file) else file.stem
+
+
+def neighbours(file: Path) -> list[Path]:
+    """The results of other experiments beside this one, which may have the same runs."""
+    if file.name == "results.jsonl":
+        found = set(file.absolute().parent.parent.glob("*/*.jsonl"))
+    else:
+        found = {*file.parent.glob("*.jsonl"), *file.absolute().parent.parent.glob("*/results*.jsonl")}
+    return sorted(other for other in found if other.absolute() != file.absolute())
+
+
+def experiment_file(beside: Path, name: str) -> Path:
+    """As another one's file calls it: by a path from there, without /experiment.toml or .toml at its end."""
+    path = Path(os.path.normpath(beside.parent / name))
+    folder = path / "experiment.toml"
+    return folder if folder.exists() else path.with_name(f"{path.name}.toml")
+
+
+def _has_a_folder(file: Path) -> bool:
+    return file.name == "experiment.toml"
+
+
+def read_results(file: Path) -> Results:
+    """Nothing if there is no such file. Parsed once for each time it was written, since sweeps ask often."""
+    try:
+        status = file.stat()
+    except FileNotFoundError:
+        return Results()
+    except OSError as error:
+        raise ResultError(f"{file}: cannot be read ({error.strerror})") from error
+    return _read(file, status.st_mtime_ns, status.st_size, status.st_ino)
+
+
+@lru_cache(maxsize=64)
+def _read(file: Path, *_written: int) -> Results:
+    try:
+        return _parse(file, file.read_bytes())
+    except OSError as error:
+        raise ResultError(f"{file}: cannot be read ({error.strerror})") from error
+
+
+def _parse(file: Path, content: bytes) -> Results:
+    records: dict[str, Result] = {}
+    newer: dict[str, str] = {}
+    damaged = []
+    *lines, rest = content.split(b"\n")
+    for number, line in enumerate(lines, 1):
+        try:
+            record = _record(f"{file}, line {number}", line)
+            records[record["id"]] = merged(records.get(record["id"], {}), record)
+        except NewerVersionError as error:
+            newer[json.loads(line).get("id", "")] = str(error)
+        except ResultError as error:
+            damaged.append(str(error))
+    if rest:
+        damaged.append(f"{file}, line {len(lines) + 1}: cut short")
+    return Results(records, newer, tuple(damaged))
+
+
+def _record(where: str, line: bytes) -> Result:
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise ResultError(f"{where}: cut short or not JSON ({error})") from error
+    if not isinstance(record, dict):
+        raise ResultError(f"{where}: not a result, it holds a {type(record).__name__}")
+    check_version(where, record)
+    needed = ("id", "config", *(("settings",) if "settings" in record else ("test", "history")))
+    if missing := [name for name in needed if name not in record]:
+        raise ResultError(f"{where}: has no {missing[0]!r}, so it is not whole")
+    return record
+
+
+def merged(before: Result, record: Result) -> Result:
+    """What is measured of a network comes in parts; one that is measured again replaces the old one."""
+    several = [name for name in ("settings", "attacks") if name in record]
+    parts: Result = {name: before.get(name, {}) | record[name] for name in several}
+    return {**before, **record, **parts}
+
+
+def append_result(file: Path, record: Result) -> None:
+    """Add a record, unless it is there already; it is on disk when this returns."""
+    line = json.dumps({"version": VERSION, **record}, ensure_ascii=False).encode() + b"\n"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(file) as opened:
+        content = opened.read()
+        end = content.rfind(b"\n") + 1
+        if end < len(content):
+            opened.truncate(end)
+        if not is_there(record, _parse(file, content[:end])):
+            opened.write(line)
+            opened.flush()
+            os.fsync(opened.fileno())
+
+
+def is_there(record: Result, found: Results) -> bool:
+    """The same run; or, of the same network, all that was measured, with the same settings."""
+    before = found.records.get(record["id"])
+    if before is None:
+        return record["id"] in found.newer
+    done = before.get("settings", {})
+    return all(done.get(part) == short(how) for part, how in record.get("settings", {}).items())
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[IO[bytes]]:
+    """Open for this process alone; the system lets go of the lock when it dies, however."""
+    while True:
+        with file.open("a+b") as opened:
+            fcntl.flock(opened, fcntl.LOCK_EX)
+            if _is_still(opened, file):
+                opened.seek(0)
+                yield opened
+                return
+
+
+def _is_still(opened: IO[bytes], file: Path) -> bool:
+    """It may have been replaced while we waited, by git for one."""
+    try:
+        return os.path.samestat(os.fstat(opened.fileno()), file.stat())
+    except FileNotFoundError:
+        return False
+
+
+def read_result(path: Path, needs: tuple[str, ...] = ()) -> Result:
+    """A file with one JSON object, as a run's folder and an evaluation have them."""
     try:
         content = json.loads(path.read_text())
     except ValueError as error:
-        raise CutShortError(f"{path}: cut short or not JSON ({error})") from error
+        raise ResultError(f"{path}: cut short or not JSON ({error})") from error
     except OSError as error:
         raise ResultError(f"{path}: cannot be read ({error.strerror})") from error
     if not isinstance(content, dict):
-        raise CutShortError(f"{path}: not a result, it holds a {type(content).__name__}")
-    version = content.get("version", 1)
-    if not isinstance(version, int) or version > VERSION:
-        raise NewerVersionError(
-            f"{path}: of version {version}, this jacnorm reads up to {VERSION}; a newer one wrote it"
-        )
-    if missing := [name for name in needs if name not in content]:
-        raise CutShortError(f"{path}: has no {missing[0]!r}, so it is not whole")
+        raise ResultError(f"{path}: not a result, it holds a {type(content).__name__}")
+    check_version(str(path), content)
     return content
 
 
-def validation_loss(result: dict[str, Any]) -> float:
+def check_version(where: str, content: Result) -> None:
+    version = content.get("version", 1)
+    if not isinstance(version, int) or version > VERSION:
+        raise NewerVersionError(
+            f"{where}: of version {version}, this jacnorm reads up to {VERSION}; a newer one wrote it"
+        )
+
+
+def validation_loss(result: Result) -> float:
     """At the end: what the paper chooses settings by. A run that diverged is as bad as can be."""
     return math.inf if has_diverged(result) else float(result["history"]["validation_loss"][-1])
 
 
-def has_diverged(result: dict[str, Any]) -> bool:
+def has_diverged(result: Result) -> bool:
     """Such a run has no numbers of the test split; `diverged` says what happened."""
     return result["test"] is None
-
-
-def write_record(path: Path, content: dict[str, Any]) -> None:
-    """As JSON that a person can review: six digits, a list of numbers on one line."""
-    text = json.dumps({"version": VERSION, **short(content)}, indent=1, ensure_ascii=False)
-    text = re.sub(r"\[\n[^][{}]*?\]", lambda found: _one_line(found[0]), text)
-    write_atomically(path, (text + "\n").encode())
 
 
 def short(value: Any) -> Any:
@@ -72,5 +227,17 @@ def short(value: Any) -> Any:
     return [short(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def _one_line(numbers: str) -> str:
-    return re.sub(r"\s*\n\s*", " ", numbers).replace("[ ", "[").replace(" ]", "]")
+def add_old_results(folder: Path, file: Path) -> int:
+    """From before, when each result was a file of its own; how many there are. It can be done again."""
+    found = [read_result(one) for one in sorted(folder.glob("*.json"))]
+    for result in found:
+        append_result(file, result)
+    return len(found)
+
+
+if __name__ == "__main__":
+    try:
+        old, new = map(Path, sys.argv[1:])
+        print(f"{new}: {count(add_old_results(old, new), 'result')} from {old}")
+    except ValueError:
+        sys.exit("usage: python -m jacnorm.lab.results results/my my.jsonl")

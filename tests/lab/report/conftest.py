@@ -12,7 +12,7 @@ from jacnorm.lab.evaluate.times import KINDS
 from jacnorm.lab.reproduce.catalog import find_items
 from jacnorm.lab.reproduce.figures import subjects
 
-EXPERIMENTS = Path(__file__).parents[3] / "experiments"
+EXPERIMENTS = Path(__file__).parents[3] / "paper"
 RANKS = {"none": 0, "l2": 1, "spectral-bound": 2, "frobenius": 3, "spectral": 4, "spectral-warm": 5}
 
 
@@ -69,15 +69,15 @@ PARTS = {3: robustness, 4: distances, 5: cost}
 @pytest.fixture(scope="session")
 def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report") / "results"
-    for item in find_items(EXPERIMENTS, "all", "kmnist"):
+    for item in find_items(EXPERIMENTS, "all", "kmnist", folder):
         if item.figure is None:
-            screen(item.table, folder, lambda config: 0.1 if best(config) else 0.2)
-            full(item.table, folder, {label: accuracies(label) for label in RANKS}, best)
+            screen(item.table, lambda config: 0.1 if best(config) else 0.2)
+            full(item.table, {label: accuracies(label) for label in RANKS}, best)
             continue
         measurement = item.figure.measurement
-        for network in subjects(item.figure, item.table, folder).networks:
+        for network in subjects(item.figure, item.table).networks:
             parts = PARTS[item.figure.figure](measurement, network)
-            record(folder, item.figure.name, network.config, measurement.kinds(network), parts)
+            record(item.figure.results, network.config, measurement.kinds(network), parts)
     return folder
 
 

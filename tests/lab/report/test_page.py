@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from made_results import publish
+from made_results import changed, publish
 
 from jacnorm.lab.cli import main
 from jacnorm.lab.report.content import collect
@@ -19,7 +19,9 @@ from jacnorm.lab.reproduce.catalog import all_items, find_items
 from jacnorm.lab.reproduce.verdict import FAILS, HOLDS, OPEN, UNTESTED, Verdict
 from jacnorm.lab.sweep.experiment import read_experiment
 
-EXPERIMENTS = Path(__file__).parents[3] / "experiments"
+EXPERIMENTS = Path(__file__).parents[3] / "paper"
+KMNIST = EXPERIMENTS / "table1-kmnist" / "experiment.toml"
+DIGITS = EXPERIMENTS / "quick" / "table1-digits.toml"
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 
 
@@ -105,8 +107,8 @@ def test_how_to_rerun_names_the_folder_of_these_results(results, text):
     where = f"--results {results}"
     assert f"jacnorm reproduce all --data kmnist {where}\njacnorm report {where}" in text
     items = find_items(EXPERIMENTS, "all", "digits")
-    assert commands(items, Path("results")) == ("jacnorm reproduce all --data digits", "jacnorm report")
-    quick = Path("runs/quick/results")
+    assert commands(items, None) == ("jacnorm reproduce all --data digits", "jacnorm report")
+    quick = Path("runs/quick")
     assert commands(items, quick) == ("jacnorm reproduce all --quick", f"jacnorm report --results {quick}")
 
 
@@ -117,20 +119,20 @@ def test_a_figure_of_an_own_table_trains_what_it_needs(tmp_path):
     (tmp_path / "distances-mine.toml").write_text(figure)
     items = all_items(tmp_path)
     assert [item.name for item in items] == ["mine", "distances-mine", "other"]
-    assert commands(items, Path("results"))[:-1] == (
+    assert commands(items, None)[:-1] == (
         f"jacnorm sweep {tmp_path / 'other.toml'}",
         f"jacnorm reproduce {tmp_path / 'distances-mine.toml'}",
     )
 
 
 def test_a_figure_of_our_own_about_the_papers_networks_has_its_own_command():
-    check = "check-epsilon-fashion-mnist"
+    check = "epsilon-fashion-mnist"
     of = {item.name: item for item in all_items(EXPERIMENTS)}
     papers, ours = of["figure3-fashion-mnist"], of[check]
     assert (papers.is_papers, ours.is_papers) == (True, False)
-    assert commands([papers, ours], Path("results")) == (
+    assert commands([papers, ours], None) == (
         "jacnorm reproduce all --data fashion-mnist",
-        f"jacnorm reproduce {EXPERIMENTS / check}.toml",
+        f"jacnorm reproduce {EXPERIMENTS / 'checks' / check}.toml",
         "jacnorm report",
     )
 
@@ -146,11 +148,11 @@ def test_only_what_the_paper_says_stands_among_its_claims(results, tmp_path, mon
     one of them for two sentences. All others stand with the numbers that they are about.
     """
     shutil.copytree(results, tmp_path / "results")
-    digits = read_experiment(EXPERIMENTS / "table1-digits.toml")
-    publish(tmp_path / "results" / digits.name, digits.screening_runs()[0], 90.0)
+    digits = read_experiment(DIGITS, tmp_path / "results")
+    publish(digits.results, digits.screening_runs()[0], 90.0)
     monkeypatch.setattr("jacnorm.lab.report.content.drawings", lambda section: ())  # they take seconds
-    items = [*find_items(EXPERIMENTS, "all", "kmnist"), *find_items(EXPERIMENTS, "all", "digits")]
-    content = collect(items, tmp_path / "results")
+    of = {data: find_items(EXPERIMENTS, "all", data, tmp_path / "results") for data in ("kmnist", "digits")}
+    content = collect([*of["kmnist"], *of["digits"]])
     of = {part.section.title: part for part in content.parts}
     assert digits.title in of
     assert sum(len(sentence.verdicts) for sentence in content.sentences) == 4 + 18 + 4 + 5 + 1
@@ -165,7 +167,7 @@ def test_only_what_the_paper_says_stands_among_its_claims(results, tmp_path, mon
 
 def test_what_several_figures_say_of_one_sentence_stands_together(results, monkeypatch):
     monkeypatch.setattr("jacnorm.lab.report.content.drawings", lambda section: ())
-    content = collect(find_items(EXPERIMENTS, "all", "kmnist"), results)
+    content = collect(find_items(EXPERIMENTS, "all", "kmnist", results))
     (sentence,) = (s for s in content.sentences if "despite its large regions" in s.words)
     assert [where for where, _ in sentence.verdicts] == [*["Figure 3, KMNIST"] * 3, "Figure 4, KMNIST"]
     assert all(sentence.words.startswith("“") for sentence in content.sentences)
@@ -187,10 +189,10 @@ def test_the_short_form_is_on_both_pages(text, page):
 
 
 def test_a_quick_look_counts_no_claims(tmp_path):
-    experiment = read_experiment(EXPERIMENTS / "table1-digits.toml")
+    experiment = read_experiment(DIGITS, tmp_path)
     for config in experiment.screening_runs():
-        publish(tmp_path / experiment.name, config, 90.0)
-    content = collect(find_items(EXPERIMENTS, "all", "digits"), tmp_path)
+        publish(experiment.results, config, 90.0)
+    content = collect(find_items(EXPERIMENTS, "all", "digits", tmp_path))
     assert content.quick
     assert content.title == "Exact Spectral Norm Regularization: a quick look"
     assert to_html(content).count("reproduces the paper") == 1  # said once
@@ -199,7 +201,7 @@ def test_a_quick_look_counts_no_claims(tmp_path):
 
 
 def test_it_is_the_same_each_time(results, text):
-    assert to_html(collect(all_items(EXPERIMENTS), results)) == text
+    assert to_html(collect(all_items(EXPERIMENTS, results), results)) == text
 
 
 def test_what_files_say_is_shown_as_text(tmp_path):
@@ -208,32 +210,33 @@ def test_what_files_say_is_shown_as_text(tmp_path):
     folder.mkdir()
     (folder / "table1-digits.toml").write_text('title = "<script>alert(1)</script>"\n[grid]\nseed = [0]')
     experiment = read_experiment(folder / "table1-digits.toml")
-    publish(tmp_path / "results" / experiment.name, experiment.runs[0], 90.0)
-    (tmp_path / "results" / experiment.name / "<b>.json").write_text("{")
-    shown = to_html(collect(all_items(folder), tmp_path / "results"))
+    experiment.results.write_text('{"id": "<b>"}\n')
+    publish(experiment.results, experiment.runs[0], 90.0)
+    newer = json.dumps({"version": 7, "id": "x"}).replace("7", '"<b>"')
+    experiment.results.write_text(experiment.results.read_text() + newer + "\n")
+    shown = to_html(collect(all_items(folder)))
     assert "<script>" not in shown
     assert "<b>" not in shown
     assert "&lt;script&gt;alert(1)" in shown
-    assert "&lt;b&gt;.json: cut short" in shown
+    assert "of version &lt;b&gt;" in shown
 
 
 def test_skipped_files_are_named_on_the_page_and_on_the_terminal(results, tmp_path, capsys):
-    experiment = read_experiment(EXPERIMENTS / "table1-kmnist.toml")
-    mine = tmp_path / "results" / experiment.name
-    publish(mine, experiment.screening_runs()[0], 90.0)
-    newer = publish(mine, experiment.screening_runs()[1], 90.0)
-    newer.write_text(json.dumps({"version": 7}))
-    options = [str(EXPERIMENTS / "table1-kmnist.toml"), "--results", str(tmp_path / "results")]
+    experiment = read_experiment(KMNIST, tmp_path)
+    for run in experiment.screening_runs()[:2]:
+        publish(experiment.results, run, 90.0)
+    newer = changed(experiment.results, run, lambda line: json.dumps({"version": 7, "id": run.id}))
+    options = [str(KMNIST), "--results", str(tmp_path)]
     assert main(["report", *options, "--out", str(tmp_path / "page.html")]) == 0
     assert capsys.readouterr().err.startswith(f"warning: {newer}: of version 7")
-    assert f"{newer.name}: of version 7" in (tmp_path / "page.html").read_text()
+    assert f"{newer}: of version 7" in (tmp_path / "page.html").read_text()
 
 
 def test_a_sweep_that_has_only_begun_is_not_a_reproduction(tmp_path):
-    experiment = read_experiment(EXPERIMENTS / "table1-kmnist.toml")
+    experiment = read_experiment(KMNIST, tmp_path)
     for config in experiment.screening_runs()[:17]:
-        publish(tmp_path / experiment.name, config, 90.0)
-    content = collect(find_items(EXPERIMENTS, "table1"), tmp_path)
+        publish(experiment.results, config, 90.0)
+    content = collect(find_items(EXPERIMENTS, "table1", results=tmp_path))
     assert content.absent == ("Table 1, FashionMNIST", "Table 1, CIFAR10")
     assert content.title == "Exact Spectral Norm Regularization: not reproduced yet"
     assert content.under_way == (("Table 1, KMNIST", "17 of 84 screening runs"),)
@@ -241,19 +244,17 @@ def test_a_sweep_that_has_only_begun_is_not_a_reproduction(tmp_path):
     assert found == ["not tested"] * 4
     shown = to_html(content)
     assert "<li>Table 1, KMNIST (17 of 84 screening runs)</li>" in shown
-    assert f"<code>{tmp_path}</code>" in shown
 
 
 def test_training_is_counted_once_and_without_the_time_that_it_stood_still(tmp_path):
-    names = ("table1-kmnist", "check-batch-kmnist")
-    experiments = [read_experiment(EXPERIMENTS / f"{name}.toml") for name in names]
+    files = (KMNIST, EXPERIMENTS / "checks" / "batch-kmnist.toml")
+    experiments = [read_experiment(file, tmp_path) for file in files]
     shared = next(run for run in experiments[1].screening_runs() if run in experiments[0].screening_runs())
+    slept = '"seconds": [60.0, 9000.0, 61.0]'
     for experiment in experiments:
-        file = publish(tmp_path / experiment.name, shared, 90.0)
-        result = json.loads(file.read_text())
-        result["history"]["seconds"] = [60.0, 9000.0, 61.0]
-        file.write_text(json.dumps(result))
-    content = collect(all_items(EXPERIMENTS), tmp_path)
+        publish(experiment.results, shared, 90.0)
+        changed(experiment.results, shared, lambda line: line.replace('"seconds": [60.0]', slept))
+    content = collect(all_items(EXPERIMENTS, tmp_path))
     assert len(content.parts) == 2
     assert (content.runs, content.screened) == (0, 1)
     assert content.trained == "1 network trained for a few epochs to choose settings"
@@ -274,14 +275,14 @@ def mine(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("my.toml").write_text(OWN)
     for config in read_experiment(Path("my.toml")).runs:
-        publish(Path("results/my"), config, 90.0 + config.seed + (config.method == "l2"))
+        publish(Path("my.jsonl"), config, 90.0 + config.seed + (config.method == "l2"))
 
 
 def test_a_page_of_an_own_experiment(mine, capsys):
     assert main(["report", "my.toml", "--markdown", "my.md"]) == 0
-    assert capsys.readouterr().out == "my.html: a table from results\n"
+    assert capsys.readouterr().out == "my.html: a table\n"
     assert main(["report", "my.toml"]) == 0
-    assert capsys.readouterr().out == "my.html: a table from results, in place of what was there\n"
+    assert capsys.readouterr().out == "my.html: a table, in place of what was there\n"
     shown, text = Path("my.html").read_text(), Path("my.md").read_text()
     Reader(shown)
     assert "<h1>Mine</h1>" in shown
@@ -299,7 +300,7 @@ def test_a_page_of_an_own_experiment(mine, capsys):
 
 def test_an_own_experiment_beside_the_papers_is_found_by_its_content(mine, tmp_path):
     (tmp_path / "my.toml").rename(tmp_path / "table.toml")
-    (tmp_path / "results" / "my").rename(tmp_path / "results" / "table")
+    (tmp_path / "my.jsonl").rename(tmp_path / "table.jsonl")
     assert main(["report", "--experiments", "."]) == 0
     assert "<h1>Mine</h1>" in (tmp_path / "report.html").read_text()
 
@@ -307,8 +308,8 @@ def test_an_own_experiment_beside_the_papers_is_found_by_its_content(mine, tmp_p
 def test_a_page_lies_beside_its_results(mine, tmp_path, capsys):
     """So that a quick look does not replace another page."""
     (tmp_path / "runs" / "quick").mkdir(parents=True)
-    (tmp_path / "results").rename(tmp_path / "runs" / "quick" / "results")
-    assert main(["report", "--experiments", ".", "--results", "runs/quick/results"]) == 0
+    (tmp_path / "my.jsonl").rename(tmp_path / "runs" / "quick" / "my.jsonl")
+    assert main(["report", "--experiments", ".", "--results", "runs/quick"]) == 0
     assert (tmp_path / "runs" / "quick" / "report.html").exists()
     assert not (tmp_path / "report.html").exists()
 

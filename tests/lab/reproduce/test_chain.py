@@ -5,6 +5,7 @@ import shutil
 from typing import ClassVar
 
 import pytest
+from safetensors.torch import load_file
 
 from jacnorm.lab.cli import main
 from jacnorm.lab.sweep.worker import carry_out, order
@@ -86,10 +87,22 @@ class InThisProcess:
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     folder = tmp_path_factory.mktemp("chain")
-    (folder / "experiments").mkdir()
+    (folder / "paper" / "quick").mkdir(parents=True)
     for name, text in FILES.items():
-        (folder / "experiments" / f"{name}.toml").write_text(text)
+        (folder / "paper" / "quick" / f"{name}.toml").write_text(text)
     return folder
+
+
+def results_in(home):
+    return {file: file.read_bytes() for file in sorted((home / "paper").rglob("*.jsonl"))}
+
+
+def without_timing(content):
+    results = [json.loads(line) for line in content.splitlines()]
+    for result in results:
+        for name in ("seconds", "images_per_second"):
+            result["history"].pop(name)
+    return results
 
 
 @pytest.fixture
@@ -117,65 +130,70 @@ def test_sweep_reproduce_and_report(home, reproduce, capsys):
     )
     assert "missing" not in first.lower()
     assert "warning" not in first
-    files = {file.relative_to(home): file.read_bytes() for file in (home / "results").rglob("*.json")}
-    assert len(files) == 15 + 8 + 8 + 6
-    assert max(map(len, files.values())) < 10_000
+    files = results_in(home)
+    assert [len(content.splitlines()) for content in files.values()] == [8 * 4, 8, 6, 15]
+    assert len(max(b"".join(files.values()).splitlines(), key=len)) < 10_000
 
     # Again: nothing is trained or measured, the same is told.
     assert reproduce() == first
-    # Someone who has results/ alone, without weights, is told the same.
+    # Someone who has the results alone, without weights, is told the same.
     shutil.move(home / "runs", home / "elsewhere")
     assert reproduce() == first
     assert reproduce("--reuse-only") == first
     assert len(InThisProcess.trained) == 15
-    assert files == {file.relative_to(home): file.read_bytes() for file in (home / "results").rglob("*.json")}
+    assert results_in(home) == files
     shutil.move(home / "elsewhere", home / "runs")
 
-    # A file that was cut short is made again, from the checkpoint, and is what it was.
-    cut = next(
-        file for file in files if "-spectral-bound-" in file.name and file.parent.name == "table1-digits"
-    )
-    (home / cut).write_bytes(files[cut][:-20])
+    # A result that was cut short is made again, from the checkpoint, and is what it was.
+    table = home / "paper" / "quick" / "table1-digits.jsonl"
+    table.write_bytes(files[table][:-20])
     assert reproduce() == first
-    assert json.loads((home / cut).read_text()) == json.loads(files[cut])
+    assert without_timing(table.read_bytes()) == without_timing(files[table])
 
-    # The chosen networks alone are enough to measure a figure again. What a crash has left among them is
-    # not described.
-    (home / "networks" / "digits-cut-off").mkdir(parents=True)
-    (home / "networks" / "digits-cut-off" / "weights.safetensors").touch()
-    assert "networks: 8 networks of table1-digits" in reproduce("--reuse-only", "--networks", "networks")
-    told = (home / "networks" / "README.md").read_text()
-    for folder in (home / "networks").glob("digits-*"):
-        assert (f"| {folder.name} | " in told) == (folder.name != "digits-cut-off")
-    assert " | spectral-warm | " in told
-    shutil.rmtree(home / "results" / "figure4-digits")
-    assert reproduce("--runs", "networks") == first
-    assert files == {file.relative_to(home): file.read_bytes() for file in (home / "results").rglob("*.json")}
+    # The networks that are kept beside their table are enough to measure a figure again.
+    assert "table1-digits.safetensors: 8 networks" in reproduce("--reuse-only", "--keep")
+    kept = table.with_suffix(".safetensors").read_bytes()
+    reproduce("--reuse-only", "--keep")
+    assert table.with_suffix(".safetensors").read_bytes() == kept
+    figure = home / "paper" / "quick" / "figure4-digits.jsonl"
+    figure.unlink()
+    assert reproduce("--runs", "others") == first
+    assert figure.read_bytes() == files[figure]
+
+    # As folders, for other commands, from the runs or from what is kept.
+    for source in ("runs", "nothing"):
+        folder = home / f"from-{source}"
+        options = ("--reuse-only", "--networks", str(folder), "--runs", source)
+        assert f"{folder}: 8 networks of table1-digits" in reproduce(*options)
+        assert len(list(folder.glob("*/config.json"))) == 8
+    for weights in (home / "from-runs").glob("*/weights.safetensors"):
+        other = home / "from-nothing" / weights.parent.name / weights.name
+        assert load_file(other).keys() == load_file(weights).keys()
+        assert main(["measure", str(other.parent), "--images", "5"]) == 0
+    capsys.readouterr()
+    table.with_suffix(".safetensors").unlink()
     nothing_there = ["--reuse-only", "--networks", "elsewhere", "--runs", "nothing"]
     assert main(["reproduce", "table1", "--data", "digits", *nothing_there]) == 2
     assert "the weights of 8 of 8 networks are not in nothing" in capsys.readouterr().err
     (home / "file").touch()
-    (home / "README.md").write_text("My own project\n")
-    assert main(["reproduce", "table1", "--data", "digits", "--reuse-only", "--networks", "."]) == 2
-    assert "README.md is about something else" in capsys.readouterr().err
-    assert (home / "README.md").read_text() == "My own project\n"
     for folder, why in (("runs", "is where the runs are, too"), ("file", "cannot be made")):
         assert main(["reproduce", "all", "--data", "digits", "--reuse-only", "--networks", folder]) == 2
         assert f"--networks {folder}" in (told := capsys.readouterr().err)
         assert why in told
 
     # A figure of an own table: its runs are those of table 1, so only the figure is made.
-    (home / "mine.toml").write_text(FILES["table1-digits"].replace("Table 1, digits", "Mine"))
+    mine = home / "paper" / "quick" / "mine.toml"
+    mine.write_text(FILES["table1-digits"].replace("Table 1, digits", "Mine"))
     figure = FILES["figure4-digits"].replace("Figure 4, digits", "Distances").replace("table1-digits", "mine")
-    (home / "distances.toml").write_text(figure)
+    (home / "paper" / "quick" / "distances.toml").write_text(figure)
     before = list(InThisProcess.trained)
-    assert main(["reproduce", "distances.toml"]) == 0
+    assert main(["reproduce", "paper/quick/distances.toml"]) == 0
     assert "Distances\n=========" in capsys.readouterr().out
-    assert len(list((home / "results" / "distances").glob("*.json"))) == 8
+    assert len((home / "paper" / "quick" / "distances.jsonl").read_text().splitlines()) == 8
     assert InThisProcess.trained == before
 
     assert main(["report", "--markdown", "docs/reproduction.md"]) == 0
-    assert "report.html: 4 tables and figures from results" in capsys.readouterr().out
+    assert "report.html: 6 tables and figures" in capsys.readouterr().out
     page = (home / "report.html").read_text()
     assert page.count("<svg") == 1 + 4 + 1 + 2
     numbers = next(line for line in first.splitlines() if line.startswith("spectral-bound")).split("  ")

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from made_results import full, record, screen
+from made_results import changed, cut, full, record, screen
 
 from jacnorm.lab.claim import Claim
 from jacnorm.lab.data import Split, load
@@ -43,20 +43,26 @@ def table(tmp_path):
     file = tmp_path / "table1-digits.toml"
     file.write_text(EXPERIMENT)
     experiment = read_experiment(file)
-    screen(experiment, tmp_path, lambda config: 0.5)
-    full(experiment, tmp_path, ACCURACY, lambda config: True)
+    screen(experiment, lambda config: 0.5)
+    full(experiment, ACCURACY, lambda config: True)
     return experiment
 
 
-def plan(number, measurement):
-    return FigurePlan(f"figure{number}-digits", f"Figure {number}", number, "table1-digits", measurement, ())
+def plan(number, measurement, table):
+    file = table.results.with_name(f"figure{number}-digits.jsonl")
+    networks = table.results.with_suffix(".toml")
+    return FigurePlan(file.stem, f"Figure {number}", number, networks, measurement, (), results=file)
 
 
-def made(results, the_plan, table, parts):
+def named(plan, name, **changes):
+    return replace(plan, name=name, results=plan.results.with_name(f"{name}.jsonl"), **changes)
+
+
+def made(the_plan, table, parts):
     """A record of every network; `parts` gives what was measured of it."""
-    for network in subjects(the_plan, table, results).networks:
+    for network in subjects(the_plan, table).networks:
         settings = the_plan.measurement.kinds(network)
-        record(results, the_plan.name, network.config, settings, parts(network))
+        record(the_plan.results, network.config, settings, parts(network))
 
 
 def attack(name, last, worst):
@@ -84,14 +90,10 @@ def robustness_of(network):
 
 
 def test_figure_3(table, tmp_path):
-    the_plan = plan(
-        3,
-        Robustness(
-            images=100, variances=(0.0, 0.1, 0.2), steps=(0, 2, 4), queries=(0, 2, 4), judge_images=50
-        ),
-    )
-    made(tmp_path, the_plan, table, robustness_of)
-    section = figure(the_plan, table, tmp_path)
+    strengths = {"variances": (0.0, 0.1, 0.2), "steps": (0, 2, 4), "queries": (0, 2, 4)}
+    the_plan = plan(3, Robustness(images=100, judge_images=50, **strengths), table)
+    made(the_plan, table, robustness_of)
+    section = figure(the_plan, table)
     paper, stronger = section.tables
     assert paper.header == ("method", "n", "noise", "PGD", "TPGD", "Square")
     assert "(variance 0.1 to 0.2, 2 to 4 steps, 2 to 4 queries)" in paper.caption
@@ -111,7 +113,7 @@ def test_figure_3(table, tmp_path):
 
 def test_masked_gradients_are_told(table, tmp_path):
     """Where Square, which follows no gradient, leaves much less than PGD and TPGD."""
-    the_plan = plan(3, ROBUSTNESS)
+    the_plan = plan(3, ROBUSTNESS, table)
 
     def parts(network):
         found = robustness_of(network)
@@ -119,15 +121,15 @@ def test_masked_gradients_are_told(table, tmp_path):
             found["attacks"]["square"] = attack("square", [0.9, 0.5, 0.1], [0.9, 0.5, 0.1])
         return found
 
-    made(tmp_path, the_plan, table, parts)
-    beware = figure(the_plan, table, tmp_path).notes[-1]
+    made(the_plan, table, parts)
+    beware = figure(the_plan, table).notes[-1]
     assert beware.startswith("Beware: in 2 of 2 networks of “none” gradients may be masked")
-    made(tmp_path, replace(the_plan, name="other"), table, robustness_of)
-    assert "Beware" not in "".join(figure(replace(the_plan, name="other"), table, tmp_path).notes)
+    made(named(the_plan, "other"), table, robustness_of)
+    assert "Beware" not in "".join(figure(named(the_plan, "other"), table).notes)
 
 
 def test_figure_4(table, tmp_path):
-    the_plan = plan(4, Distances(images=100, directions=5))
+    the_plan = plan(4, Distances(images=100, directions=5), table)
 
     def parts(network):
         shift = network.config.seed + 10 * (network.label == "spectral")
@@ -136,19 +138,19 @@ def test_figure_4(table, tmp_path):
         points = {"points": 80 + network.config.seed, "left_out": 19, "directions": 5}
         return {"boundary": {"sampled": line, "attack": line, "first_order": far, **points}}
 
-    made(tmp_path, the_plan, table, parts)
-    (found,) = figure(the_plan, table, tmp_path).tables
+    made(the_plan, table, parts)
+    (found,) = figure(the_plan, table).tables
     assert found.rows[0] == ("none", "2", "80–81", "50.50 ± 0.71", "50.50 ± 0.71", "–")
     assert found.rows[2] == ("spectral", "2", "80–81", "60.50 ± 0.71", "60.50 ± 0.71", "–")
-    quantities = the_plan.measurement.quantities(figure(the_plan, table, tmp_path).groups)
+    quantities = the_plan.measurement.quantities(figure(the_plan, table).groups)
     assert quantities["sampled"]["spectral"] == {0: 60.0, 1: 61.0}
     assert quantities["first_order"]["spectral"] == {}
 
 
 def test_a_claim_about_two_figures(table, tmp_path):
     """Larger regions, more robust: the points of both figures are those of the same networks."""
-    three = plan(3, ROBUSTNESS)
-    four = plan(4, Distances(images=100, directions=5))
+    three = plan(3, ROBUSTNESS, table)
+    four = plan(4, Distances(images=100, directions=5), table)
     claim = Claim("t", quantity="pgd-worst", rises_with="sampled")
     both = replace(four, claims=(claim,), beside=three)
 
@@ -158,12 +160,12 @@ def test_a_claim_about_two_figures(table, tmp_path):
         points = {"points": 80, "left_out": 19, "directions": 5}
         return {"boundary": {"sampled": line, "attack": line, "first_order": line, **points}}
 
-    made(tmp_path, four, table, regions)
-    section = figure(both, table, tmp_path)  # and of figure 3 there is nothing yet
+    made(four, table, regions)
+    section = figure(both, table)  # and of figure 3 there is nothing yet
     assert section.verdicts[0].outcome == "not tested"
     assert section.relations[0].points == {}
-    made(tmp_path, three, table, robustness_of)
-    section = figure(both, table, tmp_path)
+    made(three, table, robustness_of)
+    section = figure(both, table)
     assert section.verdicts[0].evidence.startswith(
         "none < spectral-bound < spectral-warm < spectral: Page's L"
     )
@@ -172,12 +174,12 @@ def test_a_claim_about_two_figures(table, tmp_path):
     assert relation.points["none"] == [(1.0, 40.0), (1.1, pytest.approx(42.0))]  # seeds 0 and 1
     assert relation.points["spectral"] == [(4.0, 50.0), (4.1, pytest.approx(52.0))]
     some = replace(claim, methods=("none", "spectral", "spectral-warm"))
-    (relation,) = figure(replace(both, claims=(some, claim)), table, tmp_path).relations  # drawn once
+    (relation,) = figure(replace(both, claims=(some, claim)), table).relations  # drawn once
     assert list(relation.points) == list(some.methods)
 
 
 def test_figure_5(table, tmp_path):
-    the_plan = plan(5, Cost(images=10, batch_sizes=(16, 32), repeats=1, rounds=(1, 2)))
+    the_plan = plan(5, Cost(images=10, batch_sizes=(16, 32), repeats=1, rounds=(1, 2)), table)
 
     def parts(network):
         ratio = {
@@ -200,8 +202,8 @@ def test_figure_5(table, tmp_path):
         }
         return {"cost": {"times": {"batch_sizes": [16, 32], "ratio": ratio}, "estimation": errors}}
 
-    made(tmp_path, the_plan, table, parts)
-    section = figure(the_plan, table, tmp_path)
+    made(the_plan, table, parts)
+    section = figure(the_plan, table)
     times, errors = section.tables
     assert "over 6 networks" in times.caption  # not those of none
     assert "Beware" not in times.caption  # 0.55 is less than a third of 2.50
@@ -233,10 +235,10 @@ def _slowed(record, times):
 
 
 def test_records_with_other_settings_are_named_and_skipped(table, tmp_path):
-    before = plan(3, ROBUSTNESS)
-    made(tmp_path, before, table, robustness_of)
+    before = plan(3, ROBUSTNESS, table)
+    made(before, table, robustness_of)
     now = replace(before, measurement=replace(before.measurement, images=200))
-    section = figure(now, table, tmp_path)
+    section = figure(now, table)
     assert section.empty
     (warning,) = section.warnings
     assert "8 records measured with other settings: skipped" in warning
@@ -244,12 +246,11 @@ def test_records_with_other_settings_are_named_and_skipped(table, tmp_path):
 
 
 def test_cut_records_are_named_and_skipped(table, tmp_path):
-    the_plan = plan(3, ROBUSTNESS)
-    made(tmp_path, the_plan, table, robustness_of)
-    file = next((tmp_path / the_plan.name).glob("*-none-s0-*.json"))
-    file.write_text(file.read_text()[:100])
-    section = figure(the_plan, table, tmp_path)
-    assert section.warnings[0].startswith(f"{file}: cut short")
+    the_plan = plan(3, ROBUSTNESS, table)
+    made(the_plan, table, robustness_of)
+    line = changed(the_plan.results, subjects(the_plan, table).networks[0].config, cut)
+    section = figure(the_plan, table)
+    assert section.warnings[0].startswith(f"{line}: cut short")
     assert section.tables[0].rows[0][:2] == ("none", "1")
     assert section.notes[-1] == "Still missing: 1 of 8 networks."
 
@@ -273,14 +274,14 @@ def counted(monkeypatch):
 
 def test_a_log_file_has_one_line_of_a_quick_figure(table, tmp_path, counted, capsys):
     bench = Bench("digits", tmp_path / "runs", None, torch.device("cpu"))
-    measure(plan(3, ROBUSTNESS), table, tmp_path, bench)
+    measure(plan(3, ROBUSTNESS, table), table, bench)
     assert capsys.readouterr().err == "Figure 3: measuring, 0 of 32 done\n"
-    measure(plan(3, ROBUSTNESS), table, tmp_path, bench)
+    measure(plan(3, ROBUSTNESS, table), table, bench)
     assert capsys.readouterr().err == ""
 
 
 def test_only_the_boundary_needs_the_networks_of_all_methods(table, tmp_path):
-    _, choices = read_table1(table, tmp_path)
+    _, choices = read_table1(table)
     network = networks(choices)[0]
     bench = Bench("digits", tmp_path / "runs", None, torch.device("cpu"))
     bench.folder(network.config).mkdir(parents=True)
@@ -293,37 +294,38 @@ def test_only_the_boundary_needs_the_networks_of_all_methods(table, tmp_path):
 
 
 def test_each_network_is_measured_once_even_after_an_interruption(table, tmp_path, counted):
-    the_plan = plan(3, ROBUSTNESS)
+    the_plan = plan(3, ROBUSTNESS, table)
     bench = Bench("digits", tmp_path / "runs", None, torch.device("cpu"))
     counted.fail_at = 6  # in the middle of the second network
     with pytest.raises(KeyboardInterrupt):
-        measure(the_plan, table, tmp_path, bench)
-    section = figure(the_plan, table, tmp_path)
+        measure(the_plan, table, bench)
+    section = figure(the_plan, table)
     assert (section.notes[-1], section.warnings) == ("Still missing: 7 of 8 networks.", ())
     counted.fail_at = None
-    measure(the_plan, table, tmp_path, bench)
+    measure(the_plan, table, bench)
     assert len(counted.done) == len(set(counted.done)) == 8 * 4
-    measure(the_plan, table, tmp_path, bench)
+    measure(the_plan, table, bench)
     assert len(counted.done) == 8 * 4
-    assert figure(the_plan, table, tmp_path).notes[-1].startswith("Measured on")
+    assert figure(the_plan, table).notes[-1].startswith("Measured on")
     longer = replace(the_plan, measurement=replace(the_plan.measurement, steps=(0, 4, 8)))
-    measure(longer, table, tmp_path, bench)  # what did not change is not measured again
+    measure(longer, table, bench)  # what did not change is not measured again
     assert {name for _, name in counted.done[32:]} == {"pgd", "tpgd"}
 
 
 def test_what_another_figure_has_measured_is_taken_over(table, tmp_path, counted):
     bench = Bench("digits", tmp_path / "runs", None, torch.device("cpu"))
-    first = plan(3, ROBUSTNESS)
-    measure(first, table, tmp_path, bench)
+    first = plan(3, ROBUSTNESS, table)
+    measure(first, table, bench)
     assert len(counted.done) == 8 * 4
-    cut = next((tmp_path / first.name).glob("*-none-s0-*.json"))
-    cut.write_text(cut.read_text()[:100])
-    second = replace(first, name="attacks-digits")
-    measure(second, table, tmp_path, bench)
-    assert {network for network, _ in counted.done[32:]} == {cut.stem}
-    assert figure(second, table, tmp_path).tables[0].rows[0][:2] == ("none", "2")
-    other = replace(second, name="other-digits", measurement=replace(ROBUSTNESS, images=200))
-    measure(other, table, tmp_path, bench)
+    lost = subjects(first, table).networks[0].config
+    lines = first.results.read_text().splitlines(keepends=True)
+    first.results.write_text("".join(line for line in lines if lost.id not in line))
+    second = named(first, "attacks-digits")
+    measure(second, table, bench)
+    assert {network for network, _ in counted.done[32:]} == {lost.id}
+    assert figure(second, table).tables[0].rows[0][:2] == ("none", "2")
+    other = named(second, "other-digits", measurement=replace(ROBUSTNESS, images=200))
+    measure(other, table, bench)
     assert len(counted.done) == 8 * 4 + 4 + 8 * 4  # other settings: all are measured
 
 
@@ -342,12 +344,12 @@ def measured(monkeypatch):
 def test_distances_beside_other_rivals_are_not_taken_over(table, tmp_path, measured):
     """They are those of points that all methods classify correctly."""
     bench = Bench("digits", tmp_path / "runs", None, torch.device("cpu"))
-    first = plan(4, Distances(images=100, directions=5))
-    measure(first, table, tmp_path, bench)
-    measure(replace(first, name="again"), table, tmp_path, bench)
+    first = plan(4, Distances(images=100, directions=5), table)
+    measure(first, table, bench)
+    measure(named(first, "again"), table, bench)
     assert len(measured) == 8
     fewer = replace(table, runs=tuple(run for run in table.runs if run.label != "none"))
-    measure(replace(first, name="fewer"), fewer, tmp_path, bench)
+    measure(named(first, "fewer"), fewer, bench)
     assert len(measured) == 8 + 6
 
 
@@ -355,7 +357,7 @@ def test_times_are_not_taken_over(table, tmp_path, measured):
     """They are this machine's."""
     bench = Bench("digits", tmp_path / "runs", None, torch.device("cpu"))
     for name in ("first", "second"):
-        measure(replace(plan(5, Cost()), name=name), table, tmp_path, bench)
+        measure(named(plan(5, Cost(), table), name), table, bench)
     assert len(measured) == 2 * 6
 
 
@@ -364,30 +366,28 @@ def test_what_was_measured_of_an_own_net_is_not_taken_over(table, tmp_path, coun
     file = tmp_path / "mine.toml"
     file.write_text(EXPERIMENT.replace("epochs = 3", 'epochs = 3\nnet = "my.nets:small"'))
     mine = read_experiment(file)
-    screen(mine, tmp_path, lambda config: 0.5)
-    full(mine, tmp_path, ACCURACY, lambda config: True)
+    screen(mine, lambda config: 0.5)
+    full(mine, ACCURACY, lambda config: True)
     bench = Bench("digits", tmp_path / "runs", None, torch.device("cpu"))
     for name in ("first-mine", "second-mine"):
-        measure(replace(plan(3, ROBUSTNESS), name=name), mine, tmp_path, bench)
+        measure(named(plan(3, ROBUSTNESS, table), name), mine, bench)
     assert len(counted.done) == 2 * 8 * 4
 
 
 def test_records_of_a_newer_version_are_left_alone(table, tmp_path, counted):
-    the_plan = plan(3, Robustness(images=100))
-    folder = tmp_path / the_plan.name
-    folder.mkdir()
-    network = subjects(the_plan, table, tmp_path).networks[0]
-    file = folder / f"{network.config.id}.json"
-    file.write_text(json.dumps({"version": 2}))
-    measure(the_plan, table, tmp_path, Bench("digits", tmp_path / "runs", None, torch.device("cpu")))
+    the_plan = plan(3, Robustness(images=100), table)
+    network = subjects(the_plan, table).networks[0]
+    newer = json.dumps({"version": 2, "id": network.config.id}) + "\n"
+    the_plan.results.write_text(newer)
+    measure(the_plan, table, Bench("digits", tmp_path / "runs", None, torch.device("cpu")))
     assert counted.done == []
-    assert json.loads(file.read_text()) == {"version": 2}
+    assert the_plan.results.read_text() == newer
 
 
 def test_without_weights_nothing_is_measured(table, tmp_path, capsys):
-    the_plan = plan(3, Robustness(images=100))
-    measure(the_plan, table, tmp_path, Bench("digits", tmp_path / "runs", None, torch.device("cpu")))
-    assert not (tmp_path / the_plan.name).exists()
+    the_plan = plan(3, Robustness(images=100), table)
+    measure(the_plan, table, Bench("digits", tmp_path / "runs", None, torch.device("cpu")))
+    assert not the_plan.results.exists()
     assert "the weights of 8 networks are not in" in capsys.readouterr().err
 
 
@@ -424,7 +424,7 @@ def test_distances_are_those_of_evaluate(monkeypatch):
 
 
 def test_rivals_share_the_seed(table, tmp_path):
-    found = subjects(plan(4, Distances()), table, tmp_path).networks
+    found = subjects(plan(4, Distances(), table), table).networks
     assert len(found) == 8
     for network in found:
         assert isinstance(network, Network)

@@ -32,7 +32,7 @@ def damaged_run(store):
 
 
 def store_in(folder):
-    return Store(folder / "results" / "small", folder / "runs")
+    return Store(folder / "small.jsonl", folder / "runs")
 
 
 def log_of(store, run):
@@ -42,10 +42,11 @@ def log_of(store, run):
 def found(folder):
     """The results without what depends on the machine's mood."""
     results = {}
-    for file in sorted((folder / "results" / "small").glob("*.json")):
-        result = json.loads(file.read_text())
+    for line in (folder / "small.jsonl").read_text().splitlines():
+        result = json.loads(line)
+        assert result["id"] not in results, "a run has two lines"
         history = {name: values for name, values in result["history"].items() if name not in TIMING}
-        results[file.stem] = (result["config"], result["test"], history)
+        results[result["id"]] = (result["config"], result["test"], history)
     return results
 
 

@@ -61,14 +61,14 @@ def test_a_net_whose_code_has_changed(here):
     Path("mynets.py").write_text(NET.format("Tanh()"))  # the same parameters
     told = here("sweep", "my.toml", "--status")
     assert "1 of 1 runs done" in told.out
-    assert "warning: mynets:small: 1 run in results/my and runs had another net of this name" in told.err
+    assert "warning: mynets:small: 1 run in my.jsonl and runs had another net of this name" in told.err
     assert "give the new net another name" in here("sweep", "my.toml", code=2).err
     error = here("evaluate", run, code=2).err
     assert re.fullmatch(r"jacnorm: error: runs/\S+ was trained with another mynets:small: .*\n", error)
 
     # Half a run is of another net, too.
-    next(Path("results/my").iterdir()).unlink()
-    assert "1 run in results/my and runs had another" in here("sweep", "my.toml", code=2).err
+    Path("my.jsonl").unlink()
+    assert "1 run in my.jsonl and runs had another" in here("sweep", "my.toml", code=2).err
     error = here("train", "--resume", "--out", run, code=2).err
     assert "was trained with another mynets:small" in error
 
@@ -95,12 +95,12 @@ def test_ours_have_no_fingerprint(here):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--results", "/proc/nope"], "/proc/nope/my: cannot be written to"),
+        (["--results", "/proc/nope"], "/proc/nope: cannot be written to"),
         (["--runs", "/proc/nope"], "/proc/nope: cannot be written to"),
         (["--runs", "my.toml"], "my.toml: cannot be written to"),
-        (["--results", "my.toml"], "my.toml/my: cannot be written to"),
+        (["--results", "my.toml"], "my.toml: cannot be written to"),
         (["--runs", "my.toml", "--retry"], "my.toml: cannot be written to"),
-        (["--results", "my.toml", "--status"], "my.toml/my: cannot be read"),
+        (["--results", "my.toml", "--status"], "my.toml/my.jsonl: cannot be read"),
         (["--runs", "my.toml", "--status"], "my.toml: cannot be read"),
     ],
 )
@@ -111,7 +111,6 @@ def test_folders(options, message, here, monkeypatch):
 
 
 def test_a_report_makes_no_folder(here):
-    Path("results").mkdir()
     assert "there is no folder nope" in here("report", "--out", "nope/x.html", code=2).err
     assert not Path("nope").exists()
 
@@ -155,5 +154,5 @@ def test_a_second_stage_is_told(here, monkeypatch):
     again = here("sweep", "my.toml", "--status")
     assert "11 of 11 runs done" in again.out
     assert "follows" not in again.out
-    next(Path("results/my").iterdir()).write_text("{")
+    Path("my.jsonl").write_text("{\n")
     assert "cut short or not JSON" in here("sweep", "my.toml", "--status").err

@@ -59,8 +59,7 @@ class ScriptedEngine(Engine):
 
 
 def engine_in(folder, **options):
-    store = Store(folder / "results", folder / "runs")
-    store.results.mkdir()
+    store = Store(folder / "small.jsonl", folder / "runs")
     return ScriptedEngine(store, **options)
 
 

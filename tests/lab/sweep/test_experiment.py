@@ -5,7 +5,7 @@ import pytest
 from jacnorm.lab.config import ConfigError, read_toml
 from jacnorm.lab.sweep.experiment import read_experiment
 
-EXPERIMENTS = Path(__file__).parents[3] / "experiments"
+EXPERIMENTS = Path(__file__).parents[3] / "paper"
 PAPER = """
 title = "Table 1, KMNIST"
 [base]
@@ -27,7 +27,7 @@ GRID = "[grid]\nmethod = ['none', 'spectral']"
 
 
 def read(folder: Path, text: str):
-    file = folder / "experiment.toml"
+    file = folder / "mine.toml"
     file.write_text(text)
     return read_experiment(file)
 
@@ -102,7 +102,7 @@ def test_a_method_whose_runs_all_failed_is_left_out(tmp_path):
         ("[grid]\nseed = [0, 1, 0]", "seed has 0 twice"),
         (
             "[base]\nweight = -0.1",
-            r"experiment\.toml: weight = -0\.1: it must be positive; method = \"none\"",
+            r"mine\.toml: weight = -0\.1: it must be positive; method = \"none\"",
         ),
         ("[base]\nmethod = 'spectral-warm'", 'write method = "spectral" and warm_start = true'),
         (
@@ -136,7 +136,7 @@ def test_bad_files(tmp_path, text, message):
         read(tmp_path, text)
 
 
-OURS = [file for file in EXPERIMENTS.glob("*.toml") if "figure" not in read_toml(file)]
+OURS = [file for file in EXPERIMENTS.glob("*/*.toml") if "figure" not in read_toml(file)]
 
 
 @pytest.mark.parametrize("file", sorted(OURS), ids=lambda file: file.stem)
@@ -146,12 +146,12 @@ def test_ours_can_be_read(file):
 
 def test_a_figure_is_not_swept():
     with pytest.raises(ConfigError, match="see jacnorm reproduce"):
-        read_experiment(EXPERIMENTS / "figure3-kmnist.toml")
+        read_experiment(EXPERIMENTS / "figure3-kmnist" / "experiment.toml")
 
 
 def test_the_papers_cifar10():
     """Appendix A.2: 100 epochs, batches of 128, cosine from 0.1, crops and flips; only λ is searched."""
-    runs = read_experiment(EXPERIMENTS / "table1-cifar10.toml").runs
+    runs = read_experiment(EXPERIMENTS / "table1-cifar10" / "experiment.toml").runs
     assert len(runs) == (1 + 5 * 5) * 5  # none; five methods, spectral with two starts among them, and five λ
     shared = {
         (r.net, r.epochs, r.batch_size, r.momentum, r.schedule, r.learning_rate, r.augment) for r in runs
@@ -164,6 +164,6 @@ def test_another_protocol_has_results_of_its_own(tmp_path):
     experiment = read(tmp_path, PAPER)
     assert experiment.with_protocol("paper") is experiment
     held_out = experiment.with_protocol("held-out")
-    assert held_out.name == "experiment-held-out"
+    assert held_out.name == "mine-held-out"
     assert {run.protocol for run in held_out.screening_runs()} == {"held-out"}
     assert not {run.id for run in held_out.runs} & {run.id for run in experiment.runs}

@@ -122,7 +122,7 @@ def test_a_machine_that_is_lost_costs_an_epoch_and_no_attempt(tmp_path, cluster,
 
 def test_a_folder_that_a_machine_does_not_see_ends_the_sweep(tmp_path, cluster, monkeypatch):
     def elsewhere(*args):
-        return order(*args) | {"results": str(tmp_path / "not mounted")}
+        return order(*args) | {"results": str(tmp_path / "not mounted" / "small.jsonl")}
 
     monkeypatch.setattr(ray_module, "order", elsewhere)
     with pytest.raises(ClusterError, match=r"not mounted is not there on .* share under the same name"):
@@ -135,10 +135,9 @@ def test_a_result_may_come_late_but_not_never(tmp_path, cluster, monkeypatch):
         worker = RayWorker(RUNS[0], store, ray.put(0))
         assert worker.poll() is None  # the file server may need a moment
         monkeypatch.setattr(ray_module, "LATE_SECONDS", 0)
-        with pytest.raises(ClusterError, match=rf"{RUNS[0].id}.json is not there on .* share"):
+        with pytest.raises(ClusterError, match=r"small.jsonl is not there on .* share"):
             worker.poll()
-        store.results.mkdir(parents=True)
-        store.publish(RUNS[0], {"id": "", "config": {}, "test": {}, "history": [{"validation_loss": 1.0}]})
+        store.publish(RUNS[0], {"id": RUNS[0].id, "config": {}, "test": {}, "history": []})
         assert worker.poll().reason is None
         failed = RayWorker(RUNS[0], store, ray.put(1))  # and its log is not to be seen yet either
         assert failed.poll().reason == "ended with code 1"

@@ -5,7 +5,7 @@ import json
 import subprocess
 
 import pytest
-from made_results import publish
+from made_results import changed, cut, publish
 
 from jacnorm.lab.config import RunConfig
 from jacnorm.lab.sweep import live
@@ -19,7 +19,7 @@ DONE, FAILED, LOCKED, WAITING = RUNS = tuple(RunConfig(seed=seed) for seed in ra
 
 @pytest.fixture
 def store(tmp_path):
-    store = Store(tmp_path / "results", tmp_path / "runs")
+    store = Store(tmp_path / "my.jsonl", tmp_path / "runs")
     publish(store.results, DONE, 90.0, loss=0.25)
     for i in range(MAX_ATTEMPTS):
         store.add_failure(FAILED, f"reason {i}")
@@ -126,17 +126,18 @@ def test_the_bar_counts_a_run_once(store, monkeypatch):
 
 
 def test_a_file_that_was_cut_short_is_named(store, capsys):
-    store.result_file(DONE).write_text("{")
+    line = changed(store.results, DONE, cut)
     with LiveView(store, RUNS, "test"):
         pass
     told = capsys.readouterr().err
     assert "test: 4 runs\n" in told
-    assert f"warning: {store.result_file(DONE)}: cut short or not JSON" in told
+    assert f"warning: {line}: cut short or not JSON" in told
     assert told.endswith("its run is made again\n")
 
 
 def test_a_result_of_a_newer_version_is_named_and_the_sweep_goes_on(store, capsys):
-    store.result_file(DONE).write_text(json.dumps({"version": 2, "all": "new"}))
+    newer = json.dumps({"version": 2, "id": DONE.id, "all": "new"})
+    line = changed(store.results, DONE, lambda _: newer)
     with LiveView(store, RUNS, "test") as view:
         view.watch([])
-    assert f"warning: {store.result_file(DONE)}: of version 2" in capsys.readouterr().err
+    assert f"warning: {line}: of version 2" in capsys.readouterr().err

@@ -1,12 +1,12 @@
-"""Result files that are not what they should be."""
+"""A file of results that is not what it should be, and what another one beside it has."""
 
 import json
 
 import pytest
-from made_results import diverge, publish
+from made_results import changed, cut, diverge, publish
 
 from jacnorm.lab.config import RunConfig
-from jacnorm.lab.results import CutShortError, NewerVersionError, read_result, write_record
+from jacnorm.lab.results import NewerVersionError, read_results
 from jacnorm.lab.sweep.store import Store
 
 CONFIG = RunConfig(method="none")
@@ -14,75 +14,98 @@ CONFIG = RunConfig(method="none")
 
 @pytest.fixture
 def store(tmp_path):
-    return Store(tmp_path / "results", tmp_path / "runs")
+    return Store(tmp_path / "my.jsonl", tmp_path / "runs")
 
 
-def test_files_say_which_version_they_are_of(store):
-    file = publish(store.results, CONFIG, 90.0)
-    assert json.loads(file.read_text())["version"] == 1
+def test_a_line_says_which_version_it_is_of(store):
+    publish(store.results, CONFIG, 90.0)
+    (line,) = store.results.read_text().splitlines()
+    assert json.loads(line)["version"] == 1
     assert store.is_done(CONFIG)
     assert store.result(CONFIG)["test"]["accuracy"] == 0.9
 
 
-def test_files_from_before_versions_are_read(store):
-    file = publish(store.results, CONFIG, 90.0)
-    content = json.loads(file.read_text())
-    del content["version"]
-    file.write_text(json.dumps(content))
+def test_lines_from_before_versions_are_read(store):
+    publish(store.results, CONFIG, 90.0)
+    changed(store.results, CONFIG, lambda line: line.replace('"version": 1, ', ""))
     assert store.result(CONFIG)["id"] == CONFIG.id
 
 
-def test_a_file_that_was_cut_short_is_to_be_made_again(store):
-    file = publish(store.results, CONFIG, 90.0)
-    file.write_text(file.read_text()[:200])
-    assert not store.is_done(CONFIG)
-    with pytest.raises(CutShortError, match=rf"{CONFIG.id}.json: cut short"):
-        store.result(CONFIG)
-
-
-@pytest.mark.parametrize("content", ["[]", "{}", '{"id": "x", "config": {}, "test": {}}'])
-def test_json_that_is_no_result_is_not_done_either(store, content):
-    publish(store.results, CONFIG, 90.0).write_text(content)
-    assert not store.is_done(CONFIG)
-
-
-def test_a_file_of_a_newer_version_is_neither_read_nor_replaced(store):
-    file = publish(store.results, CONFIG, 90.0)
-    file.write_text(json.dumps({"version": 2, "all": "new"}))
-    assert store.is_done(CONFIG)
-    with pytest.raises(NewerVersionError, match="of version 2, this jacnorm reads up to 1"):
-        store.result(CONFIG)
-
-
-def test_what_a_killed_process_left_half_written_is_tidied_up(store):
-    """In runs/, and in results/, which people keep in git; what others may be writing just now stays."""
+def test_a_line_that_was_damaged_is_named_and_its_run_is_to_be_made_again(store):
+    publish(store.results, RunConfig(seed=7), 80.0)
     publish(store.results, CONFIG, 90.0)
-    folder, other = store.run_folder(CONFIG), RunConfig(seed=1)
-    mine = [store.results / f".{CONFIG.id}.json.x1y2", folder / ".checkpoint.safetensors.x1y2"]
-    theirs = [store.results / f".{other.id}.json.x1y2", folder / ".failures.json.x1y2"]
+    line = changed(store.results, CONFIG, cut)
+    assert not store.is_done(CONFIG)
+    assert store.is_done(RunConfig(seed=7))
+    (warning,) = read_results(store.results).warnings
+    assert warning.startswith(f"{line}: cut short or not JSON")
+    publish(store.results, CONFIG, 91.0)
+    assert store.result(CONFIG)["test"]["accuracy"] == 0.91
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", "3", '{"id": "x", "config": {}, "test": {}}', ""])
+def test_json_that_is_no_result_is_not_done_either(store, content):
+    publish(store.results, CONFIG, 90.0)
+    changed(store.results, CONFIG, lambda _: content)
+    assert not store.is_done(CONFIG)
+    assert len(read_results(store.results).warnings) == 1
+
+
+def test_a_run_of_a_newer_version_is_neither_read_nor_made_again(store):
+    publish(store.results, CONFIG, 90.0)
+    newer = json.dumps({"version": 2, "id": CONFIG.id, "all": "new"})
+    changed(store.results, CONFIG, lambda _: newer)
+    assert store.is_done(CONFIG)
+    with pytest.raises(NewerVersionError, match="line 1: of version 2, this jacnorm reads up to 1"):
+        store.result(CONFIG)
+    publish(store.results, CONFIG, 90.0)
+    assert store.results.read_text() == newer + "\n"
+
+
+def test_what_a_killed_process_left_half_written_in_runs_is_tidied_up(store):
+    """What others may be writing just now stays."""
+    folder = store.run_folder(CONFIG)
+    mine, theirs = folder / ".checkpoint.safetensors.x1y2", folder / ".failures.json.x1y2"
     folder.mkdir(parents=True)
-    for file in mine + theirs:
-        file.touch()
+    mine.touch()
+    theirs.touch()
     store.tidy(CONFIG)
-    assert [file.exists() for file in mine] == [False, False]
-    assert all(file.exists() for file in [*theirs, store.result_file(CONFIG)])
+    assert not mine.exists()
+    assert theirs.exists()
 
 
 def test_a_run_of_another_experiment_is_not_trained_again(tmp_path):
-    mine, own = Store(tmp_path / "mine", tmp_path / "runs"), RunConfig(net="my_nets:small")
-    publish(tmp_path / "earlier", CONFIG, 80.0).write_text("{")
-    theirs = publish(tmp_path / "other", CONFIG, 90.0)
-    publish(tmp_path / "other", own, 90.0)  # whose code may be another by now
+    mine, own = Store(tmp_path / "mine.jsonl", tmp_path / "runs"), RunConfig(net="my_nets:small")
+    publish(tmp_path / "earlier.jsonl", CONFIG, 80.0)
+    changed(tmp_path / "earlier.jsonl", CONFIG, lambda _: "{")
+    publish(tmp_path / "other.jsonl", CONFIG, 90.0)
+    publish(tmp_path / "other.jsonl", own, 90.0)  # whose code may be another by now
     for config in (CONFIG, own):
         mine.adopt(config)
-    assert mine.result_file(CONFIG).read_bytes() == theirs.read_bytes()
+    assert mine.result(CONFIG) == Store(tmp_path / "other.jsonl", tmp_path / "runs").result(CONFIG)
     assert not mine.is_done(own)
 
 
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [
+        ("paper/table1-kmnist/results.jsonl", "paper/checks/rate.jsonl"),
+        ("paper/checks/rate.jsonl", "paper/table1-kmnist/results.jsonl"),
+        ("paper/checks/rate.jsonl", "paper/checks/weight.jsonl"),
+        ("my.jsonl", "other.jsonl"),
+    ],
+)
+def test_what_lies_beside_an_experiment(mine, theirs, tmp_path):
+    publish(tmp_path / theirs, CONFIG, 90.0)
+    store = Store(tmp_path / mine, tmp_path / "runs")
+    store.adopt(CONFIG)
+    assert store.is_done(CONFIG)
+
+
 def test_what_is_there_is_not_taken_over(tmp_path):
-    mine = Store(tmp_path / "mine", tmp_path / "runs")
+    mine = Store(tmp_path / "mine.jsonl", tmp_path / "runs")
     publish(mine.results, CONFIG, 80.0)
-    publish(tmp_path / "another", CONFIG, 90.0)
+    publish(tmp_path / "another.jsonl", CONFIG, 90.0)
     mine.adopt(CONFIG)
     assert mine.result(CONFIG)["test"]["accuracy"] == 0.8
 
@@ -92,19 +115,3 @@ def test_a_run_that_diverged_has_the_worst_loss(store):
     assert store.is_done(CONFIG)
     assert store.validation_loss(CONFIG) == float("inf")
     assert store.divergence(CONFIG) == "too far"
-
-
-def test_records_are_for_people_to_review(tmp_path):
-    file = tmp_path / "record.json"
-    write_record(file, {"id": "a", "config": {}, "numbers": (1 / 3, None, 2), "rows": [[1.0, 2.0], []]})
-    text = file.read_text()
-    assert '"numbers": [0.333333, null, 2]' in text
-    assert "[1.0, 2.0]" in text
-    assert read_result(file) == json.loads(text)
-    assert json.loads(text) == {
-        "version": 1,
-        "id": "a",
-        "config": {},
-        "numbers": [0.333333, None, 2],
-        "rows": [[1.0, 2.0], []],
-    }

@@ -18,36 +18,37 @@ def add(commands: Any) -> None:
     parser = add_command(
         commands,
         "report",
-        "Put what is in results/ on one page: tables, figures, claims, settings; the paper's beside ours.",
-        "jacnorm report\n  jacnorm report my.toml\n  jacnorm report --results runs/quick/results",
+        "Put all results on one page: tables, figures, claims, settings; the paper's beside ours.",
+        "jacnorm report\n  jacnorm report my.toml\n  jacnorm report --results runs/quick",
     )
     parser.add_argument(
         "files", type=Path, nargs="*", metavar="FILE", help="experiments (default: all of --experiments)"
     )
-    parser.add_argument("--results", type=Path, default=Path("results"), help="(default: %(default)s)")
     parser.add_argument(
-        "--out", type=Path, help="(default: beside --results, report.html, or my.html for my.toml)"
+        "--results", type=Path, metavar="FOLDER", help="(default: beside each experiment's file)"
+    )
+    parser.add_argument(
+        "--out", type=Path, help="(default: report.html, or my.html for my.toml, here or in --results)"
     )
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="also as Markdown, figures beside it")
-    parser.add_argument(
-        "--experiments", type=Path, default=Path("experiments"), help="(default: %(default)s)"
-    )
+    parser.add_argument("--experiments", type=Path, default=Path("paper"), help="(default: %(default)s)")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
     for package in ("jinja2", "matplotlib", "scipy"):
         need(package, "a report")
-    if not args.results.is_dir():
+    if args.results and not args.results.is_dir():
         raise UsageError(f"{args.results}: there is no such folder; jacnorm sweep and reproduce make it")
-    out = args.out or args.results.parent / _name(args.files)
+    out = args.out or (args.results or Path()) / _name(args.files)
     if not out.parent.is_dir():
         raise UsageError(f"--out {out}: there is no folder {out.parent}")
     # Here, so that other commands do not wait for matplotlib.
     from ..report.content import collect
     from ..report.page import to_html, write_markdown
 
-    items = [read_item(file) for file in args.files] or all_items(args.experiments)
+    items = [read_item(file, args.results) for file in args.files]
+    items = items or all_items(args.experiments, args.results)
     content = collect(items, args.results)
     for warning in content.warnings:
         print(f"warning: {warning}", file=sys.stderr)
@@ -61,7 +62,7 @@ def run(args: argparse.Namespace) -> None:
     except OSError as error:
         raise UsageError(f"{error.filename}: cannot be written ({error.strerror})") from error
     what = _count([part.item for part in content.parts])
-    print(f"{out}: {what} from {args.results}" + ", in place of what was there" * there)
+    print(f"{out}: {what}" + ", in place of what was there" * there)
 
 
 def _name(files: Sequence[Path]) -> str:
@@ -71,8 +72,8 @@ def _name(files: Sequence[Path]) -> str:
 
 def _nothing(args: argparse.Namespace) -> str:
     if args.files:
-        return f"{args.results}: no results of {args.files[0]}; jacnorm sweep {args.files[0]} makes them"
-    return f"{args.results}: no results of {args.experiments}/*.toml; jacnorm sweep and reproduce make them"
+        return f"no results of {args.files[0]} yet; jacnorm sweep {args.files[0]} makes them"
+    return f"no results of {args.experiments} yet; jacnorm sweep and reproduce make them"
 
 
 def _count(items: Sequence[Item]) -> str:

@@ -12,7 +12,7 @@ from ..config import choices
 from ..errors import UsageError
 from ..reproduce.catalog import ITEMS, QUICK, QUICK_FOLDER, Item, find_items, read_item
 from ..reproduce.figures import measure
-from ..reproduce.networks import keep_networks
+from ..reproduce.networks import copy_networks, keep_networks, networks_file
 from ..reproduce.subject import Bench
 from ..reproduce.table1 import read_table1
 from ..reproduce.tell import tell
@@ -43,23 +43,28 @@ def add(commands: Any) -> None:
         "reproduction",
     )
     parser.add_argument("--retry", action="store_true", help="try again what has failed three times")
-    parser.add_argument("--reuse-only", action="store_true", help="tell what is in results/, run nothing")
+    parser.add_argument("--reuse-only", action="store_true", help="tell what is there, run nothing")
     parser.add_argument(
         "--protocol",
         choices=choices("protocol"),
         help="choose settings on the test split (paper) or on held-out images (default: as in the file)",
     )
-    parser.add_argument("--results", type=Path, help="(default: results)")
+    parser.add_argument(
+        "--results", type=Path, metavar="FOLDER", help="(default: beside each experiment's file)"
+    )
     parser.add_argument("--runs", type=Path, help="checkpoints and weights (default: runs)")
     parser.add_argument(
         "--networks",
         type=Path,
         metavar="FOLDER",
-        help="copy the networks chosen in each table there, to publish them or to use them as --runs",
+        help="copy the networks chosen in each table there, for jacnorm measure and evaluate",
     )
     parser.add_argument(
-        "--experiments", type=Path, default=Path("experiments"), help="(default: %(default)s)"
+        "--keep",
+        action="store_true",
+        help="keep the networks chosen in each table in a file beside its results",
     )
+    parser.add_argument("--experiments", type=Path, default=Path("paper"), help="(default: %(default)s)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="(default: one a core)")
     parser.add_argument("--data-root", type=Path, help="folder with the data sets (or set JACNORM_DATA)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, mps (default: auto)")
@@ -68,8 +73,9 @@ def add(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> None:
     need_one_or_more(args, "workers")
-    home = QUICK_FOLDER if args.quick else Path()
-    args.results, args.runs = args.results or home / "results", args.runs or home / "runs"
+    if args.quick:
+        args.results, args.runs = args.results or QUICK_FOLDER, args.runs or QUICK_FOLDER / "runs"
+    args.runs = args.runs or Path("runs")
     items = _items(args)
     if args.networks:
         if args.networks.resolve() == args.runs.resolve():
@@ -89,12 +95,16 @@ def run(args: argparse.Namespace) -> None:
     for item in items:
         if not args.reuse_only:
             failed |= _make(item, args)
-        print(tell(item, args.results).text(), flush=True)
-    if args.networks:
-        for table in {item.table.name: item.table for item in items}.values():
-            kept = keep_networks(table, args.results, args.runs, args.networks)
-            print(f"{args.networks}: {count(kept, 'network')} of {table.name}")
-    print(f"As a page, with figures: jacnorm report --results {args.results}")
+        print(tell(item).text(), flush=True)
+    for table in {item.table.name: item.table for item in items}.values():
+        if args.networks:
+            copied = copy_networks(table, args.runs, args.networks)
+            print(f"{args.networks}: {count(copied, 'network')} of {table.name}")
+        if args.keep:
+            kept = keep_networks(table, args.runs)
+            print(f"{networks_file(table.results)}: {count(kept, 'network')}")
+    where = f" --results {args.results}" if args.results else ""
+    print(f"As a page, with figures: jacnorm report{where}")
     check_failed(len(failed))
 
 
@@ -102,30 +112,30 @@ def _items(args: argparse.Namespace) -> list[Item]:
     if args.item.endswith(".toml"):
         if args.quick or args.data:
             raise UsageError(f"{args.item} says what to run: leave out --quick and --data")
-        return [read_item(Path(args.item))]
+        return [read_item(Path(args.item), args.results)]
     if args.item not in (names := (*ITEMS, "all")):
         raise UsageError(f"{args.item!r} is no item: {did_you_mean(args.item, names)}")
     if args.quick and args.data not in (None, QUICK):
         raise UsageError(f"--quick is on {QUICK}: leave out --data {args.data}")
-    return find_items(args.experiments, args.item, QUICK if args.quick else args.data)
+    return find_items(args.experiments, args.item, QUICK if args.quick else args.data, args.results)
 
 
 def _store(item: Item, args: argparse.Namespace) -> Store:
-    return Store(args.results / item.table.name, args.runs)
+    return Store(item.table.results, args.runs)
 
 
 def _make(item: Item, args: argparse.Namespace) -> set[str]:
     """Train and measure what is missing; which runs failed."""
     failed: set[str] = set()
     device = choose_device(args.device)
-    stored, _ = read_table1(item.table, args.results)
+    stored, _ = read_table1(item.table)
     if stored.newer:
         print(f"{item.table.name}: has results of a newer jacnorm, so nothing is trained", file=sys.stderr)
     else:
         failed = _train(item, args, str(device))
     if item.figure is not None:
         bench = Bench(item.data, args.runs, args.data_root, device)
-        measure(item.figure, item.table, args.results, bench)
+        measure(item.figure, item.table, bench)
     return failed
 
 

@@ -30,26 +30,28 @@ class SweepError(JacnormError):
 
 
 EXAMPLES = """\
-jacnorm sweep experiments/table1-digits.toml --workers 2
-  jacnorm sweep experiments/table1-digits.toml --status
+jacnorm sweep paper/quick/table1-digits.toml --workers 2
+  jacnorm sweep paper/quick/table1-digits.toml --status
 
 on several machines, each with jacnorm[lab,ray] installed and /shared mounted (docs/sweeps.md):
   ray get-auth-token --generate                     # its ~/.ray/auth_token goes to all of them
   export RAY_AUTH_MODE=token                        # on all of them
   ray start --head                                  # on the first
   ray start --address FIRST:6379                    # on each of the others
-  jacnorm sweep experiments/table1-kmnist.toml --engine ray --address auto \\
+  jacnorm sweep paper/table1-kmnist/experiment.toml --engine ray --address auto \\
       --results /shared/results --runs /shared/runs # on any of them"""
 
 
 def add(commands: Any) -> None:
     parser = add_command(commands, "sweep", "Run all of an experiment, or go on with it.", EXAMPLES)
     parser.add_argument(
-        "experiment", type=Path, metavar="FILE", help="an experiment, experiments/*.toml or your own"
+        "experiment", type=Path, metavar="FILE", help="an experiment, paper/*/experiment.toml or your own"
     )
     parser.add_argument("--status", action="store_true", help="say how far it is, and do nothing")
     parser.add_argument("--retry", action="store_true", help="try again what has failed three times")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="(default: results)")
+    parser.add_argument(
+        "--results", type=Path, metavar="FOLDER", help="(default: beside FILE: my.jsonl for my.toml)"
+    )
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="checkpoints (default: runs)")
     parser.add_argument(
         "--workers", type=int, help="runs at a time (default: one a core; with Ray: all that fit)"
@@ -75,9 +77,10 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError(
             f"{args.experiment}: there is no such file; the paper's experiments are in a checkout of jacnorm"
         )
-    experiment = read_experiment(args.experiment)
+    experiment = read_experiment(args.experiment, args.results)
     check_names(experiment.runs)
-    store = Store(args.results / experiment.name, args.runs)
+    store = Store(experiment.results, args.runs)
+    tell_of_old_results(experiment)
     if args.status:
         tell_status(experiment, store)
         return
@@ -91,12 +94,22 @@ def run(args: argparse.Namespace) -> None:
     check_failed(len(found.failed))
 
 
+def tell_of_old_results(experiment: Experiment) -> None:
+    """Each run had a file of its own once."""
+    for folder in (Path("results") / experiment.name, experiment.results.with_suffix("")):
+        if not experiment.results.exists() and any(folder.glob("*.json")):
+            raise UsageError(
+                f"{folder} has a file for each run, as jacnorm wrote them once; now each is a line of one "
+                f"file. To go on: python -m jacnorm.lab.results {folder} {experiment.results}"
+            )
+
+
 def tell_status(experiment: Experiment, store: Store) -> None:
     check_readable(store)
     print(status(store, known_runs(experiment, store)))
     if coming := to_come(experiment, store):
         print(coming)
-    warn(damaged(store, experiment.all_runs))
+    warn(damaged(store))
     warn_of_nets(experiment, store)
 
 

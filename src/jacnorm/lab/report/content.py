@@ -11,7 +11,6 @@ from typing import Any
 
 from ... import __version__
 from ..reproduce.catalog import Item
-from ..reproduce.remarks import read_remarks
 from ..reproduce.section import Section
 from ..reproduce.tell import tell
 from ..reproduce.verdict import Verdict
@@ -43,7 +42,6 @@ class Part:
 class Content:
     title: str
     version: str
-    results: str  # the folder
     parts: tuple[Part, ...]
     absent: tuple[str, ...]  # titles of the paper's that have no results yet
     under_way: tuple[tuple[str, str], ...]  # titles, and how far each is
@@ -79,8 +77,8 @@ class Content:
         return any(part.section.verdicts for part in self.parts)
 
 
-def collect(items: Sequence[Item], results: Path) -> Content:
-    told = [(item, tell(item, results)) for item in _protocols(items)]
+def collect(items: Sequence[Item], results: Path | None = None) -> Content:
+    told = [(item, tell(item)) for item in _protocols(items)]
     present = [(item, section) for item, section in told if not section.empty]
     trained = {r["id"]: r for item, section in present if item.figure is None for r in section.results}
     whole = {name for name, result in trained.items() if not has_diverged(result)}
@@ -90,7 +88,6 @@ def collect(items: Sequence[Item], results: Path) -> Content:
     return Content(
         title=title(told),
         version=__version__,
-        results=str(results),
         parts=tuple(Part(item, section, tuple(drawings(section))) for item, section in present),
         absent=tuple(section.title for item, section in told if section.empty and item.is_missed),
         under_way=tuple((s.title, s.under_way) for _, s in present if s.under_way),
@@ -102,7 +99,7 @@ def collect(items: Sequence[Item], results: Path) -> Content:
         sentences=sentences([(s.title, s.verdicts) for item, s in present if item.is_papers]),
         rerun=commands([item for item, _ in present], results),
         warnings=tuple(dict.fromkeys(w for _, section in told for w in section.warnings)),
-        remarks=read_remarks(results),
+        remarks=(),
         papers=any(item.is_papers for item, _ in present),
         quick=any(item.is_quick for item, _ in present),
     )

@@ -8,8 +8,8 @@ from pathlib import Path
 from ..reproduce.catalog import QUICK_FOLDER, Item
 
 
-def commands(present: Sequence[Item], results: Path) -> tuple[str, ...]:
-    where = "" if results == Path("results") else f" --results {results}"
+def commands(present: Sequence[Item], results: Path | None) -> tuple[str, ...]:
+    where = "" if results is None else f" --results {results}"
     shipped = [item for item in present if item.is_papers or item.is_quick]
     own = [item for item in present if item not in shipped]
     figures = [item for item in own if item.figure is not None]
@@ -24,8 +24,8 @@ def commands(present: Sequence[Item], results: Path) -> tuple[str, ...]:
     )
 
 
-def _reproduce(item: Item, results: Path, where: str) -> str:
-    quick = item.is_quick and results == QUICK_FOLDER / "results"
+def _reproduce(item: Item, results: Path | None, where: str) -> str:
+    quick = item.is_quick and results == QUICK_FOLDER
     which = "--quick" if quick else f"--data {item.data}{where}"
     protocol = item.table.runs[0].protocol
     return f"jacnorm reproduce all {which}" + (f" --protocol {protocol}" if protocol != "paper" else "")

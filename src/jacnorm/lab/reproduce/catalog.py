@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..config import LABELS, ConfigError, read_toml
 from ..errors import UsageError
+from ..results import experiment_name
 from ..sweep.experiment import Experiment, read_experiment
 from ..wording import did_you_mean
 from .plan import FigurePlan, read_figure
@@ -15,6 +16,8 @@ from .section import Groups
 ITEMS = ("table1", "figure3", "figure4", "figure5")
 QUICK = "digits"  # the data of a quick look: the whole chain, and no reproduction
 QUICK_FOLDER = Path("runs/quick")  # where it goes
+FORMS = ("*/experiment.toml", "*.toml", "checks/*.toml", "quick/*.toml")  # in a folder of experiments
+PAGE = "page.toml"  # is none: what stands on the page beside all of them
 ORDER = ("kmnist", "fashion-mnist", "cifar10")  # from quick to slow
 
 
@@ -36,12 +39,12 @@ class Item:
 
     @property
     def table_file(self) -> Path:
-        return self.file if self.figure is None else self.file.with_name(f"{self.figure.networks}.toml")
+        return self.file if self.figure is None else self.figure.networks
 
     @property
     def is_papers(self) -> bool:
         """There are numbers of the paper's to compare with, and it is one of its own table and figures."""
-        return bool(self.table.paper) and self.file.stem.startswith(tuple(f"{item}-" for item in ITEMS))
+        return bool(self.table.paper) and self.name.startswith(tuple(f"{item}-" for item in ITEMS))
 
     @property
     def is_missed(self) -> bool:
@@ -50,7 +53,7 @@ class Item:
 
     @property
     def is_quick(self) -> bool:
-        return not self.is_papers and self.file.stem in {f"{item}-{QUICK}" for item in ITEMS}
+        return not self.is_papers and self.name in {f"{item}-{QUICK}" for item in ITEMS}
 
     def with_protocol(self, protocol: str) -> Item:
         """The same with networks that were chosen under another protocol, and results of their own."""
@@ -60,28 +63,28 @@ class Item:
         return replace(self, table=table, figure=self.figure.with_protocol(protocol))
 
 
-def find_items(folder: Path, name: str, data: str | None = None) -> list[Item]:
-    """The files ITEM-DATA.toml of one item or of all, quick looks only when asked for."""
+def find_items(folder: Path, name: str, data: str | None = None, results: Path | None = None) -> list[Item]:
+    """The experiments ITEM-DATA of one item or of all, quick looks only when asked for."""
     files = _item_files(folder, name)
     chosen = [file for file in files if _data(file) == data or (data is None and _data(file) != QUICK)]
     if not chosen:
         there = ", ".join(dict.fromkeys(map(_data, files))) or "none"
         raise UsageError(f"{folder} has no file for {name} on {data}; there are: {there}")
-    return list(map(read_item, chosen))
+    return [read_item(file, results) for file in chosen]
 
 
-def all_items(folder: Path) -> list[Item]:
+def all_items(folder: Path, results: Path | None = None) -> list[Item]:
     """The paper's in its order, then whatever else is there, each table before the figures about it."""
     files = _item_files(folder, "all")
-    others = map(read_item, set(folder.glob("*.toml")) - set(files))
+    others = [read_item(file, results) for file in _experiments(folder) if file not in files]
     order = sorted(others, key=lambda item: (item.table.name, item.figure is not None, item.name))
-    return [*map(read_item, files), *order]
+    return [*(read_item(file, results) for file in files), *order]
 
 
-def read_item(file: Path) -> Item:
+def read_item(file: Path, results: Path | None = None) -> Item:
     """A figure names its number and the networks it is about; what does not is a table."""
-    figure = read_figure(file) if {"figure", "networks"} & set(read_toml(file)) else None
-    table = read_experiment(file if figure is None else file.with_name(f"{figure.networks}.toml"))
+    figure = read_figure(file, results) if {"figure", "networks"} & set(read_toml(file)) else None
+    table = read_experiment(file if figure is None else figure.networks, results)
     if figure is not None:
         _check_claims(file, figure, table)
     return Item(file, table, figure)
@@ -114,13 +117,18 @@ def _item_files(folder: Path, name: str) -> list[Path]:
     return [file for item in (ITEMS if name == "all" else (name,)) for file in _files(folder, item)]
 
 
+def _experiments(folder: Path) -> list[Path]:
+    return [file for form in FORMS for file in sorted(folder.glob(form)) if file.name != PAGE]
+
+
 def _files(folder: Path, item: str) -> list[Path]:
     def rank(file: Path) -> tuple[int, str]:
         data = _data(file)
         return (ORDER.index(data) if data in ORDER else len(ORDER), data)
 
-    return sorted(folder.glob(f"{item}-*.toml"), key=rank)
+    found = _experiments(folder)
+    return sorted((f for f in found if experiment_name(f).startswith(f"{item}-")), key=rank)
 
 
 def _data(file: Path) -> str:
-    return file.stem.partition("-")[2]
+    return experiment_name(file).partition("-")[2]

@@ -7,30 +7,28 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from ..checkpoint import write_atomically
 from ..claim import Claim
 from ..machine import environment
 from ..nets import is_own
-from ..results import ResultError, read_result, short, write_record
+from ..results import append_result, neighbours, read_results, short
 from ..sweep.experiment import Experiment
 from .choice import Choice
 from .claims import Quantities, judge
+from .networks import kept_networks, unpack
 from .numbers import count
 from .plan import FigurePlan
 from .section import Groups, Relation, Section
 from .settings import with_settings
 from .statistics import common
-from .stored import Stored, read_folder
+from .stored import Stored, read_stored
 from .subject import Bench, Network, networks
 from .table1 import in_short, read_table1, stamped
 
 LOG_SECONDS = 300  # a quick figure has one line, one that takes hours shows that it goes on
-RECORD_PARTS = ("id", "config", "settings")
 
 
 @dataclass(frozen=True)
@@ -38,6 +36,7 @@ class Subjects:
     """The networks of a figure, and what is stored of them."""
 
     plan: FigurePlan
+    table: Experiment
     choices: tuple[Choice, ...]
     networks: tuple[Network, ...]
     stored: Stored
@@ -59,21 +58,22 @@ class Subjects:
         return self.stored.results.get(network.config.id, {})
 
 
-def subjects(plan: FigurePlan, table: Experiment, results: Path) -> Subjects:
-    _, choices = read_table1(table, results)
+def subjects(plan: FigurePlan, table: Experiment) -> Subjects:
+    _, choices = read_table1(table)
     found = networks(choices, plan.measurement.methods)
-    stored = read_folder(results / plan.name, {n.config.id for n in found}, RECORD_PARTS)
-    return Subjects(plan, choices, found, stored)
+    stored = read_stored(plan.results, {n.config.id for n in found})
+    return Subjects(plan, table, choices, found, stored)
 
 
-def measure(plan: FigurePlan, table: Experiment, results: Path, bench: Bench) -> None:
+def measure(plan: FigurePlan, table: Experiment, bench: Bench) -> None:
     """What is not measured yet, of the networks whose weights are here; stored after each step."""
-    found = subjects(plan, table, results)
+    found = subjects(plan, table)
     if found.stored.newer:
         return
     if plan.measurement.is_portable:
-        _adopt(found, results)
-        found = subjects(plan, table, results)
+        _adopt(found)
+        _unpack(found, bench)
+        found = subjects(plan, table)
     with_rivals = plan.measurement.needs_rivals
     here = [n for n in found.networks if bench.has(n, with_rivals=with_rivals)]
     away = sum(bool(found.lacking(n)) and n not in here for n in found.networks)
@@ -82,32 +82,30 @@ def measure(plan: FigurePlan, table: Experiment, results: Path, bench: Bench) ->
             f"{plan.title}: the weights of {count(away, 'network')} are not in {bench.runs}", file=sys.stderr
         )
     wanted = [(n, kind) for n in here for kind in found.lacking(n)]
-    records = dict(found.stored.results)
     for network, kind in _watched(plan.title, wanted):
-        name = network.config.id
-        records[name] = _merged(records.get(name, {}), kind, network, plan, bench)
-        write_record(results / plan.name / f"{name}.json", records[name])
+        append_result(plan.results, short(_record(kind, network, plan, bench)))
 
 
-def _adopt(found: Subjects, results: Path) -> None:
+def _unpack(found: Subjects, bench: Bench) -> None:
+    """Those that are kept beside their table are as good as trained ones."""
+    if all(not found.lacking(network) for network in found.networks):
+        return
+    for name, file in kept_networks(found.table.results).items():
+        if any(name == n.config.id for n in found.networks) and not (bench.runs / name).exists():
+            unpack(file, name, bench.runs)
+
+
+def _adopt(found: Subjects) -> None:
     """Take over what another figure beside this one has measured of a network with the same settings.
 
     Not of the user's own nets: their code may have changed since.
     """
     for network in found.networks:
         if found.lacking(network) and not is_own(network.config.net):
-            name = f"{network.config.id}.json"
-            others = (file for file in sorted(results.glob(f"*/{name}")) if _serves(file, network, found))
-            if other := next(others, None):
-                write_atomically(results / found.plan.name / name, other.read_bytes())
-
-
-def _serves(file: Path, network: Network, found: Subjects) -> bool:
-    try:
-        record = read_result(file, RECORD_PARTS)
-        return record["id"] == network.config.id and not found.lacking_in(record, network)
-    except ResultError:  # the result of a training; a damaged record is named where it belongs
-        return False
+            files = neighbours(found.plan.results)
+            others = (read_results(file).records.get(network.config.id, {}) for file in files)
+            if other := next((one for one in others if not found.lacking_in(one, network)), None):
+                append_result(found.plan.results, other)
 
 
 def _watched(title: str, wanted: list[tuple[Network, str]]) -> Iterator[tuple[Network, str]]:
@@ -124,23 +122,20 @@ def _watched(title: str, wanted: list[tuple[Network, str]]) -> Iterator[tuple[Ne
         yield network, kind
 
 
-def _merged(
-    record: dict[str, Any], kind: str, network: Network, plan: FigurePlan, bench: Bench
-) -> dict[str, Any]:
+def _record(kind: str, network: Network, plan: FigurePlan, bench: Bench) -> dict[str, Any]:
     part = plan.measurement.measure(kind, network, bench)
-    settings = record.get("settings", {}) | {kind: plan.measurement.kinds(network)[kind]}
-    attacks = {"attacks": record.get("attacks", {}) | part["attacks"]} if "attacks" in part else {}
+    settings = {kind: plan.measurement.kinds(network)[kind]}
     head = {"id": network.config.id, "config": network.config.relevant(), "settings": settings}
-    return {**record, **head, **part, **attacks, "environment": environment(bench.device)}
+    return {**head, **part, "environment": environment(bench.device)}
 
 
-def figure(plan: FigurePlan, table: Experiment, results: Path) -> Section:
+def figure(plan: FigurePlan, table: Experiment) -> Section:
     """All that is told of it; nothing is measured."""
-    found = subjects(plan, table, results)
+    found = subjects(plan, table)
     records = _records(found, table)
     groups = {label: of for label, of in records.items() if of}
     measured = sum(map(len, groups.values()))
-    beside = subjects(plan.beside, table, results) if plan.beside else None
+    beside = subjects(plan.beside, table) if plan.beside else None
     quantities = plan.quantities(records, _records(beside, table) if beside else {})
     verdicts = judge(plan.claims, quantities, plan.units) if groups else ()
     return Section(
@@ -186,7 +181,7 @@ def _whose(table: Experiment) -> str:
 
 def _missing(found: Subjects, measured: int) -> tuple[str, ...]:
     if not found.networks:
-        return (f"No networks yet: {found.plan.networks} has none that is trained in full.",)
+        return (f"No networks yet: {found.table.title} has none that is trained in full.",)
     if measured == len(found.networks):
         return ()
     return (f"Still missing: {len(found.networks) - measured} of {len(found.networks)} networks.",)

@@ -1,65 +1,85 @@
-"""The chosen networks of a table as a folder to publish, in the layout of runs/, which it can stand for."""
+"""The chosen networks of a table: in one file beside its results, or as folders of runs."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from ..checkpoint import write_atomically
-from ..config import RunConfig
+from safetensors import safe_open
+from torch import Tensor
+
+from .. import checkpoint
 from ..errors import UsageError
-from ..run_files import read_config
+from ..results import neighbours
 from ..sweep.experiment import Experiment
-from ..tables import markdown_table
-from .numbers import NOTHING
 from .subject import networks
 from .table1 import read_table1
 
 WEIGHTS, CONFIG = "weights.safetensors", "config.json"
-TITLE = "# Trained networks"
-INTRODUCTION = f"""{TITLE}
-
-Networks of tables and figures, kept by `jacnorm reproduce --networks`; what was found out of
-them is in the results of these experiments. To use one: `jacnorm measure FOLDER`, `jacnorm evaluate FOLDER
---noise`. To measure figures on them: `jacnorm reproduce figure3 --runs` and the name of this folder.
-“spectral” starts power iteration at random, as in the paper; “spectral-warm” goes on where it stopped.
-"""
 
 
-def keep_networks(table: Experiment, results: Path, runs: Path, folder: Path) -> int:
-    """Copy what is needed to use them, and nothing of how they were trained; how many there are."""
-    _, choices = read_table1(table, results)
-    found = networks(choices)
-    readme = folder / "README.md"
-    if readme.exists() and not readme.read_text().startswith(TITLE):
-        raise UsageError(f"{readme} is about something else: give networks a folder of their own")
-    if away := [n.config.id for n in found if not (runs / n.config.id / WEIGHTS).exists()]:
-        raise UsageError(f"the weights of {len(away)} of {len(found)} networks are not in {runs}: {away[0]}")
-    for network in found:
-        target = folder / network.config.id
-        target.mkdir(parents=True, exist_ok=True)
-        for name in (WEIGHTS, CONFIG):
-            write_atomically(target / name, (runs / network.config.id / name).read_bytes())
-    if found:
-        write_atomically(readme, _described(folder).encode())
-    return len(found)
+def networks_file(results: Path) -> Path:
+    """
+    >>> networks_file(Path("paper/table1-kmnist/results.jsonl")).name, networks_file(Path("my.jsonl")).name
+    ('networks.safetensors', 'my.safetensors')
+    """
+    name = results.stem.removeprefix("results")
+    changed = f"networks{name}" if name != results.stem else name
+    return results.with_name(f"{changed}.safetensors")
 
 
-def _described(folder: Path) -> str:
-    """Which is which, of all that are there: names alone do not tell."""
-    configs = sorted(
-        (
-            read_config(one)
-            for one in folder.iterdir()
-            if (one / WEIGHTS).exists() and (one / CONFIG).exists()
-        ),
-        key=lambda c: (c.data, c.label, c.weight, c.learning_rate, c.batch_size, c.seed),
-    )
-    rows = [
-        (c.id, c.label, f"{c.learning_rate:g}", str(c.batch_size), _weight(c), str(c.seed)) for c in configs
-    ]
-    header = ("folder", "method", "learning rate", "batch size", "λ", "seed")
-    return f"{INTRODUCTION}\n{markdown_table([header, *rows])}\n"
+def kept_networks(results: Path) -> dict[str, Path]:
+    """By the run's id, the file that has its weights: that of this experiment, or of one beside it."""
+    files = [networks_file(file) for file in (*neighbours(results), results)]
+    return {name: file for file in files if file.exists() for name in checkpoint.load_rest(file)}
 
 
-def _weight(config: RunConfig) -> str:
-    return f"{config.weight:g}" if "weight" in config.relevant() else NOTHING
+def keep_networks(table: Experiment, runs: Path) -> int:
+    """Put the chosen networks into one file, as far as none beside it has them; how many it then has."""
+    file, kept = networks_file(table.results), kept_networks(table.results)
+    chosen = _chosen(table)
+    mine = {name: path for name, path in kept.items() if path == file}
+    _check_present([name for name in chosen if name not in kept], runs, len(chosen))
+    tensors: dict[str, Tensor] = {}
+    rest: dict[str, Any] = {}
+    for name in (*mine, *(name for name in chosen if name not in kept)):
+        found, rest[name] = _read(file, name) if name in mine else checkpoint.load(runs / name / WEIGHTS)
+        tensors |= {f"{name}/{key}": tensor for key, tensor in found.items()}
+    if rest:
+        checkpoint.save(file, tensors, rest)
+    return len(rest)
+
+
+def copy_networks(table: Experiment, runs: Path, folder: Path) -> int:
+    """The chosen networks as folders of runs, for other commands; how many there are."""
+    chosen, kept = _chosen(table), kept_networks(table.results)
+    _check_present([name for name in chosen if name not in kept], runs, len(chosen))
+    for name in chosen:
+        if (runs / name / WEIGHTS).exists():
+            for part in (WEIGHTS, CONFIG):
+                checkpoint.write_atomically(folder / name / part, (runs / name / part).read_bytes())
+        else:
+            unpack(kept[name], name, folder)
+    return len(chosen)
+
+
+def unpack(file: Path, name: str, folder: Path) -> None:
+    tensors, rest = _read(file, name)
+    checkpoint.write_json(folder / name / CONFIG, rest["config"])
+    checkpoint.save(folder / name / WEIGHTS, tensors, rest)
+
+
+def _chosen(table: Experiment) -> list[str]:
+    return [network.config.id for network in networks(read_table1(table)[1])]
+
+
+def _check_present(names: list[str], runs: Path, chosen: int) -> None:
+    if away := [name for name in names if not (runs / name / WEIGHTS).exists()]:
+        raise UsageError(f"the weights of {len(away)} of {chosen} networks are not in {runs}: {away[0]}")
+
+
+def _read(file: Path, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    with safe_open(file, framework="pt") as opened:
+        mine = [key for key in opened.keys() if key.startswith(f"{name}/")]  # noqa: SIM118
+        tensors = {key.removeprefix(f"{name}/"): opened.get_tensor(key) for key in mine}
+    return tensors, checkpoint.load_rest(file)[name]

@@ -2,8 +2,8 @@
 
 figure = 3
 title = "Figure 3, KMNIST"
-networks = "table1-kmnist"      # those chosen there
-beside = "figure3-kmnist"       # optional: claims may name what another figure measures of these networks
+networks = "../table1-kmnist"   # those chosen there: the folder of experiment.toml, or my for my.toml
+beside = "../figure3-kmnist"    # optional: claims may name what another figure measures of these networks
 
 [measure]                       # settings of that figure's measurement; what is left out has its default
 images = 1000
@@ -20,6 +20,8 @@ from typing import Any
 
 from ..claim import Claim, read_claims
 from ..config import ConfigError, read_toml
+from ..results import experiment_file, experiment_name, results_file
+from ..sweep.experiment import of_protocol
 from ..wording import did_you_mean
 from .claims import Quantities
 from .cost import Cost
@@ -29,7 +31,7 @@ from .section import Groups
 from .subject import Measurement
 
 MEASUREMENTS: dict[int, type[Any]] = {3: Robustness, 4: Distances, 5: Cost}
-KEYS = {"figure", "title", "networks", "beside", "measure", "claims"}
+KEYS = {"figure", "title", "networks", "beside", "measure", "claims", "remarks"}
 
 
 @dataclass(frozen=True)
@@ -37,10 +39,11 @@ class FigurePlan:
     name: str
     title: str
     figure: int
-    networks: str  # the table's experiment
+    networks: Path  # the file of the table's experiment
     measurement: Measurement
     claims: tuple[Claim, ...]
     beside: FigurePlan | None = None
+    results: Path = Path()  # the file of its results
 
     def quantities(self, groups: Groups, beside: Groups) -> Quantities:
         """What its claims can be about: of its own records, and of those of the figure beside it."""
@@ -55,16 +58,18 @@ class FigurePlan:
         """The same of networks that were chosen under another protocol."""
         beside = self.beside and self.beside.with_protocol(protocol)
         name, title = f"{self.name}-{protocol}", f"{self.title}, {protocol}"
-        return replace(self, name=name, title=title, beside=beside)
+        results = of_protocol(self.results, protocol)
+        return replace(self, name=name, title=title, beside=beside, results=results)
 
 
-def read_figure(path: Path) -> FigurePlan:
-    plan, beside = _read(path)
+def read_figure(path: Path, results: Path | None = None) -> FigurePlan:
+    """Its results are beside it, unless a folder of results is named."""
+    plan, beside = _read(path, results)
     if beside is None:
         return plan
     if not isinstance(beside, str):
         raise ConfigError(f"{path}: beside = {beside!r}: needs a figure's name")
-    other, _ = _read(path.with_name(f"{beside}.toml"))
+    other, _ = _read(experiment_file(path, beside), results)
     if other.networks != plan.networks:
         raise ConfigError(f"{path}: beside = {beside!r} is about other networks, {other.networks}")
     if both := set(other.measurement.quantities({})) & set(plan.measurement.quantities({})):
@@ -72,7 +77,7 @@ def read_figure(path: Path) -> FigurePlan:
     return replace(plan, beside=other)
 
 
-def _read(path: Path) -> tuple[FigurePlan, Any]:
+def _read(path: Path, results: Path | None) -> tuple[FigurePlan, Any]:
     """And what it calls the figure beside it."""
     content = read_toml(path)
     if unknown := set(content) - KEYS:
@@ -81,15 +86,16 @@ def _read(path: Path) -> tuple[FigurePlan, Any]:
     if type(figure) is not int or figure not in MEASUREMENTS or not isinstance(networks, str):
         numbers = ", ".join(map(str, MEASUREMENTS))
         raise ConfigError(f"{path}: needs figure = one of {numbers}, and networks = an experiment's name")
-    if not isinstance(title := content.get("title", path.stem), str):
+    if not isinstance(title := content.get("title", experiment_name(path)), str):
         raise ConfigError(f"{path}: title = {title!r}: needs a text")
     plan = FigurePlan(
-        name=path.stem,
+        name=experiment_name(path),
         title=title,
         figure=figure,
-        networks=networks,
+        networks=experiment_file(path, networks),
         measurement=_measurement(path, MEASUREMENTS[figure], content.get("measure", {})),
         claims=read_claims(path, content.get("claims", [])),
+        results=results_file(path, results),
     )
     return plan, content.get("beside")
 

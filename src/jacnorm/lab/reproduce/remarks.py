@@ -1,16 +1,12 @@
-"""What people make of results: plain text that lies beside them, so that it goes where they go."""
+"""What people make of results: `remarks` in the file of the experiment, paragraph by paragraph."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-FILE = "remarks.txt"
+from ..config import read_toml
 
 
-def read_remarks(folder: Path) -> tuple[str, ...]:
-    """The paragraphs of a folder's remarks; none if there is no such file."""
-    file = folder / FILE
-    if not file.exists():
-        return ()
-    paragraphs = file.read_text(encoding="utf-8").split("\n\n")
+def read_remarks(file: Path) -> tuple[str, ...]:
+    paragraphs = read_toml(file).get("remarks", "").split("\n\n")
     return tuple(" ".join(p.split()) for p in paragraphs if p.strip())

@@ -1,4 +1,4 @@
-"""The result files of an experiment. What cannot be used is named, never dropped in silence."""
+"""The results that an experiment asks for, of those in its file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..results import NewerVersionError, ResultError, read_result
+from ..results import read_results
 from .numbers import count
 
 Result = dict[str, Any]
@@ -20,27 +20,17 @@ class Stored:
     newer: bool = False  # a newer jacnorm has been at work here
 
 
-def read_folder(folder: Path, known: Collection[str], needs: tuple[str, ...]) -> Stored:
-    """What is in a folder of results/ of the runs asked for."""
-    results: dict[str, Result] = {}
-    warnings, strangers, newer = [], [], False
-    for file in sorted(folder.glob("*.json")):
-        try:
-            result = read_result(file, needs)
-        except ResultError as error:
-            warnings.append(f"{error}: skipped")
-            newer |= isinstance(error, NewerVersionError)
-            continue
-        if result["id"] in known and result["id"] == file.stem:
-            results[result["id"]] = result
-        else:
-            strangers.append(file.name)
-    if strangers:
+def read_stored(file: Path, known: Collection[str]) -> Stored:
+    """What a file has of the runs asked for."""
+    found = read_results(file)
+    warnings = list(found.warnings)
+    if strangers := [name for name in found.records if name not in known]:
         warnings.append(
-            f"{folder}: {count(len(strangers), 'result file')} of runs that this experiment does not ask "
-            f"for: skipped ({_some(strangers)})"
+            f"{file}: {count(len(strangers), 'result')} of runs that this experiment does not ask for: "
+            f"skipped ({_some(strangers)})"
         )
-    return Stored(results, tuple(warnings), newer)
+    results = {name: record for name, record in found.records.items() if name in known}
+    return Stored(results, tuple(warnings), bool(found.newer))
 
 
 def _some(names: list[str], shown: int = 3) -> str:

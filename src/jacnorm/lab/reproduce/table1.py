@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from ..sweep.experiment import Experiment
-from ..sweep.store import RESULT_PARTS
 from .choice import Choice, choose
 from .claims import judge
 from .epochs import best_accuracies, epoch_table, is_watched, late_accuracies
@@ -16,7 +14,7 @@ from .numbers import NOTHING, count, mean_sd, signed
 from .section import Points, Section, Table
 from .settings import settings_table, with_settings
 from .statistics import PAPER_RUNS, Summary, Values, standard_errors, summary
-from .stored import Stored, read_folder
+from .stored import Stored, read_stored
 from .verdict import POINTS, Verdict
 
 ALIKE = 2  # standard errors
@@ -29,14 +27,14 @@ PROTOCOLS = {
 }
 
 
-def read_table1(experiment: Experiment, results: Path) -> tuple[Stored, tuple[Choice, ...]]:
-    stored = read_folder(results / experiment.name, {run.id for run in experiment.all_runs}, RESULT_PARTS)
+def read_table1(experiment: Experiment) -> tuple[Stored, tuple[Choice, ...]]:
+    stored = read_stored(experiment.results, {run.id for run in experiment.all_runs})
     return stored, choose(experiment, stored.results)
 
 
-def table1(experiment: Experiment, results: Path) -> Section:
+def table1(experiment: Experiment) -> Section:
     """All that is told of it; nothing is trained."""
-    stored, choices = read_table1(experiment, results)
+    stored, choices = read_table1(experiment)
     accuracy = {choice.label: accuracies(choice) for choice in choices}
     to_come = under_way(experiment, stored)
     return Section(

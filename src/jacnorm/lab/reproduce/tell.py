@@ -1,4 +1,4 @@
-"""What results/ holds of a table or figure."""
+"""What is there of a table or figure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .section import Section
 from .table1 import table1
 
 
-def tell(item: Item, results: Path) -> Section:
-    told = table1(item.table, results) if item.figure is None else figure(item.figure, item.table, results)
-    return replace(told, remarks=read_remarks(results / item.name))
+def tell(item: Item) -> Section:
+    told = table1(item.table) if item.figure is None else figure(item.figure, item.table)
+    return replace(told, remarks=read_remarks(item.file))
 
 
-def tell_sweep(experiment: Experiment, file: Path, results: Path) -> str:
+def tell_sweep(experiment: Experiment, file: Path, results: Path | None) -> str:
     """The table that a sweep was made for, and how to get it as a page."""
-    where = "" if results == Path("results") else f" --results {results}"
-    return f"{table1(experiment, results).text()}\nAs a page: jacnorm report {file}{where}"
+    where = "" if results is None else f" --results {results}"
+    return f"{table1(experiment).text()}\nAs a page: jacnorm report {file}{where}"

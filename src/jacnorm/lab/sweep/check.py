@@ -12,7 +12,7 @@ from ..data import DataSet
 from ..data.catalog import SETS
 from ..errors import UsageError
 from ..nets import NETS, NetError, build, fingerprint, is_own
-from ..results import CutShortError, ResultError
+from ..results import read_results
 from ..run import check_start
 from ..run_files import CHANGED_NET
 from ..wording import count, did_you_mean
@@ -21,7 +21,7 @@ from .store import Store
 
 def check_writable(store: Store) -> None:
     """By writing: permissions do not tell of read-only disks or full ones."""
-    for folder in (store.runs, store.results):
+    for folder in (store.runs, store.results.parent):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder) as file:
@@ -31,14 +31,14 @@ def check_writable(store: Store) -> None:
 
 
 def check_readable(store: Store) -> None:
-    """Folders that are not there yet are empty ones."""
-    for folder in (store.runs, store.results):
-        try:
-            list(folder.iterdir())
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise UsageError(f"{folder}: cannot be read ({error.strerror})") from error
+    """What is not there yet is empty."""
+    read_results(store.results)
+    try:
+        list(store.runs.iterdir())
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UsageError(f"{store.runs}: cannot be read ({error.strerror})") from error
 
 
 def check_names(runs: Iterable[RunConfig]) -> None:
@@ -73,15 +73,7 @@ def changed_nets(store: Store, runs: Sequence[RunConfig]) -> list[str]:
     return lines
 
 
-def damaged(store: Store, runs: Iterable[RunConfig]) -> list[str]:
+def damaged(store: Store) -> list[str]:
     """A line for each result that is there and cannot be used."""
-    lines = []
-    for run in runs:
-        try:
-            if store.result_file(run).exists():
-                store.result(run)
-        except CutShortError as error:
-            lines.append(f"{error}; its run is made again")
-        except ResultError as error:
-            lines.append(str(error))
-    return lines
+    found = read_results(store.results)
+    return [*(f"{text}; its run is made again" for text in found.damaged), *found.newer.values()]

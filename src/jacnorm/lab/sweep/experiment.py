@@ -33,11 +33,12 @@ from typing import Any
 
 from ..claim import Claim, read_claims
 from ..config import METHODS, VARIANTS, ConfigError, RunConfig, make_config, read_toml
+from ..results import experiment_name, results_file
 from ..wording import did_you_mean
 
 # Of the last epoch, on the test split; of the best and the mean of the last ten, on the validation split.
 QUANTITIES = ("accuracy", "best_accuracy", "late_accuracy")
-SECTIONS = {"title", "base", "grid", "screening", "paper", "claims"}
+SECTIONS = {"title", "base", "grid", "screening", "paper", "claims", "remarks"}
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Experiment:
     screening_epochs: int | None = None
     paper: dict[str, list[float]] = field(default_factory=dict)  # what the paper found, for the report
     claims: tuple[Claim, ...] = ()  # and what it says of that
+    results: Path = Path()  # the file of its results
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -85,10 +87,20 @@ class Experiment:
         runs = tuple(replace(run, protocol=protocol) for run in self.runs)
         if runs == self.runs:
             return self
-        return replace(self, name=f"{self.name}-{protocol}", title=f"{self.title}, {protocol}", runs=runs)
+        name, title = f"{self.name}-{protocol}", f"{self.title}, {protocol}"
+        return replace(self, name=name, title=title, runs=runs, results=of_protocol(self.results, protocol))
 
 
-def read_experiment(path: Path) -> Experiment:
+def of_protocol(results: Path, protocol: str) -> Path:
+    """
+    >>> str(of_protocol(Path("paper/table1-kmnist/results.jsonl"), "held-out"))
+    'paper/table1-kmnist/results-held-out.jsonl'
+    """
+    return results.with_stem(f"{results.stem}-{protocol}")
+
+
+def read_experiment(path: Path, results: Path | None = None) -> Experiment:
+    """Its results are beside it, unless a folder of results is named."""
     content = read_toml(path)
     if "networks" in content:
         raise ConfigError(f"{path}: a figure trains no networks of its own; see jacnorm reproduce --help")
@@ -101,12 +113,13 @@ def read_experiment(path: Path) -> Experiment:
     grid = {key: _values(path, key, values) for key, values in content.get("grid", {}).items()}
     runs = _runs(path, content.get("base", {}), grid)
     experiment = Experiment(
-        name=path.stem,
-        title=content.get("title", path.stem),
+        name=experiment_name(path),
+        title=content.get("title", experiment_name(path)),
         runs=runs,
         screening_epochs=_screening_epochs(path, content.get("screening"), runs),
         paper=_paper(path, content.get("paper", {})),
         claims=read_claims(path, content.get("claims", [])),
+        results=results_file(path, results),
     )
     if not content.get("base") and not content.get("grid"):
         raise ConfigError(f"{path}: asks for no runs: it has neither [base] nor [grid]")

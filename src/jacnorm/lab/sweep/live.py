@@ -63,7 +63,7 @@ class LiveView:
         if self._bar.disable:
             already = f", {len(self._ended)} already done" if self._ended else ""
             self._say(f"{title}: {count(len(self._configs), 'run')}{already}")
-        for line in damaged(self._store, self._configs):
+        for line in damaged(self._store):
             self._say(f"warning: {line}")
 
     def _say(self, line: str) -> None:

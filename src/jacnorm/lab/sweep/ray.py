@@ -49,7 +49,7 @@ class ClusterError(UsageError):
 @ray.remote(max_calls=1, max_retries=0)  # a process of its own for each run, and no counting but ours
 def ray_task(task: dict[str, Any], log: Path) -> int:
     """What `python -m jacnorm.lab.sweep.worker` does, on a machine of the cluster."""
-    for folder in (Path(task["results"]), log.parent):
+    for folder in (Path(task["results"]).parent, log.parent):
         if not folder.is_dir():
             raise _not_shared(folder, socket.gethostname())
     with _output_to(log):
@@ -88,7 +88,7 @@ class RayWorker:
             return False
         self.finished = self.finished or time.monotonic()
         if time.monotonic() - self.finished > LATE_SECONDS:
-            raise _not_shared(self.store.result_file(self.config), socket.gethostname())
+            raise _not_shared(self.store.results, socket.gethostname())
         return True
 
     def stop(self) -> None:
@@ -107,7 +107,7 @@ class RayEngine(Engine):
     _has_room: bool = field(default=True, init=False)
 
     def run_all(self, configs: Iterable[RunConfig], watch: Callable[[list[RunConfig]], None]) -> None:
-        self.store.results.mkdir(parents=True, exist_ok=True)
+        self.store.results.parent.mkdir(parents=True, exist_ok=True)
         with _connected(self.address):
             if not self._slots():
                 raise ClusterError(f"no machine of the cluster has what a run is to get: {self._needs()}")

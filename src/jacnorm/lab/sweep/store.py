@@ -1,7 +1,7 @@
-"""What is known of a sweep, on disk: finished runs in results/, runs under way in runs/.
+"""What is known of a sweep, on disk: finished runs in the experiment's results, runs under way in runs/.
 
-results/EXPERIMENT/RUN.json     one file a finished run: config, metrics of every epoch, environment
-runs/RUN/                       checkpoint, metrics, log; `lock` is held by the process that trains it
+my.jsonl      a line a finished run: config, metrics of every epoch, environment
+runs/RUN/     checkpoint, metrics, log; `lock` is held by the process that trains it
 """
 
 from __future__ import annotations
@@ -11,29 +11,24 @@ import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
-from ..checkpoint import write_atomically, write_json
+from ..checkpoint import write_json
 from ..config import RunConfig
 from ..nets import is_own
-from ..results import VERSION, CutShortError, NewerVersionError, read_result, short, validation_loss
+from ..results import (
+    NewerVersionError,
+    append_result,
+    has_diverged,
+    neighbours,
+    read_results,
+    short,
+    validation_loss,
+)
 from ..run_files import finished_epochs, locked, marked_with, tidy
 
-RESULT_PARTS = ("id", "config", "test", "history")
 MAX_ATTEMPTS = 3  # a run that fails is tried twice more
-
-
-@cache
-def _is_whole(file: Path, _written: int) -> bool:
-    """Looked at once for each time it was written, since a sweep asks again and again."""
-    try:
-        return bool(read_result(file, RESULT_PARTS))
-    except CutShortError:
-        return False
-    except NewerVersionError:
-        return True
 
 
 def _is_locked(file: Path) -> bool:
@@ -49,11 +44,8 @@ def _is_locked(file: Path) -> bool:
 
 @dataclass(frozen=True)
 class Store:
-    results: Path  # of one experiment
+    results: Path  # the file of one experiment
     runs: Path
-
-    def result_file(self, config: RunConfig) -> Path:
-        return self.results / f"{config.id}.json"
 
     def run_folder(self, config: RunConfig) -> Path:
         return self.runs / config.id
@@ -62,32 +54,29 @@ class Store:
         return self.run_folder(config) / "log.txt"
 
     def is_done(self, config: RunConfig) -> bool:
-        """A file that was cut short is made again; one of a newer version is left alone."""
-        try:
-            file = self.result_file(config)
-            return _is_whole(file, file.stat().st_mtime_ns)
-        except FileNotFoundError:
-            return False
+        """One of a newer version is left alone."""
+        found = read_results(self.results)
+        return config.id in found.records or config.id in found.newer
 
     def result(self, config: RunConfig) -> dict[str, Any]:
-        return read_result(self.result_file(config), RESULT_PARTS)
+        found = read_results(self.results)
+        if config.id in found.newer:
+            raise NewerVersionError(found.newer[config.id])
+        return found.records[config.id]
 
     def fingerprint(self, config: RunConfig) -> str | None:
         """Of the user's own net that a run was trained with, in full or in part, if that is known."""
         if self.is_done(config):
-            return read_result(self.result_file(config), ()).get("fingerprint")
+            return read_results(self.results).records.get(config.id, {}).get("fingerprint")
         return marked_with(self.run_folder(config))
 
     def publish(self, config: RunConfig, result: dict[str, Any]) -> None:
-        """One small file that a person can read: a line a metric, one number an epoch."""
+        """The history in columns, one number an epoch."""
         history = result["history"]
         names = history[0] if history else ()  # none of a run that diverged at once
         columns = {name: [short(epoch[name]) for epoch in history] for name in names}
-        lines = [f"  {json.dumps(name)}: {json.dumps(values)}" for name, values in columns.items()]
-        rest = {"version": VERSION} | {name: value for name, value in result.items() if name != "history"}
-        head = json.dumps(rest, indent=1, ensure_ascii=False)[:-2]
-        text = f'{head},\n "history": {{\n' + ",\n".join(lines) + "\n }\n}\n"
-        write_atomically(self.result_file(config), text.encode())
+        rest = {name: value for name, value in result.items() if name != "history"}
+        append_result(self.results, {**rest, "history": columns})
 
     def adopt(self, config: RunConfig) -> None:
         """Take over what another experiment beside this one has of the same run, if any does.
@@ -96,10 +85,10 @@ class Store:
         """
         if self.is_done(config) or is_own(config.net):
             return
-        for folder in sorted(self.results.parent.glob("*/")):
-            other = Store(folder, self.runs)
-            if other.is_done(config):
-                write_atomically(self.result_file(config), other.result_file(config).read_bytes())
+        for file in neighbours(self.results):
+            record = read_results(file).records.get(config.id)
+            if record is not None and "history" in record:
+                append_result(self.results, record)
                 return
 
     def validation_loss(self, config: RunConfig) -> float:
@@ -108,9 +97,10 @@ class Store:
     def divergence(self, config: RunConfig) -> str | None:
         """What happened to a run that is done and has diverged."""
         try:
-            return self.result(config).get("diverged")
+            result = self.result(config)
         except NewerVersionError:  # not ours to read
             return None
+        return result.get("diverged") if has_diverged(result) else None
 
     def forget_failures(self, config: RunConfig) -> None:
         (self.run_folder(config) / "failures.json").unlink(missing_ok=True)
@@ -140,8 +130,6 @@ class Store:
     def tidy(self, config: RunConfig) -> None:
         """Remove what one that was killed left half written. Only for who has the lock."""
         tidy(self.run_folder(config))
-        for file in self.results.glob(f".{config.id}.json.*"):
-            file.unlink()
 
     @contextmanager
     def starting(self, config: RunConfig) -> Iterator[IO[str]]:
