@@ -34,12 +34,12 @@ format: .venv/installed
 docs: .venv/installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-# Makes docs/reproduction.md from results/ again, and fails if it told something else.
+# Makes the pages of paper/ from its results again, and fails if they told something else.
 page: .venv/installed
-	rm -rf docs/reproduction
-	$(BIN)/jacnorm report --markdown docs/reproduction.md
-	git diff --exit-code --stat docs/reproduction.md
-	! git status --porcelain docs/reproduction | grep -v '^ M' # new or gone; lines may be drawn a little otherwise elsewhere
+	find paper -name "*.svg" -delete
+	$(BIN)/jacnorm report --markdown paper
+	git diff --exit-code --stat -- paper ':!*.svg'
+	! git status --porcelain paper | grep -v '^ M' # new or gone; lines may be drawn a little otherwise elsewhere
 
 # Draws the pictures of docs/gallery/ again.
 gallery: .venv/installed

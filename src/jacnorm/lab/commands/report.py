@@ -30,7 +30,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--out", type=Path, help="(default: report.html, or my.html for my.toml, here or in --results)"
     )
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also as Markdown, figures beside it")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also as Markdown; a folder: its pages")
     parser.add_argument("--experiments", type=Path, default=Path("paper"), help="(default: %(default)s)")
     parser.set_defaults(run=run)
 
@@ -45,11 +45,11 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError(f"--out {out}: there is no folder {out.parent}")
     # Here, so that other commands do not wait for matplotlib.
     from ..report.content import collect
-    from ..report.page import to_html, write_markdown
+    from ..report.page import to_html, write_markdown, write_pages
 
     items = [read_item(file, args.results) for file in args.files]
     items = items or all_items(args.experiments, args.results)
-    content = collect(items, args.results)
+    content = collect(items, args.results, None if args.files else args.experiments)
     for warning in content.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     if not content.parts:
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> None:
     try:
         write_atomically(out, to_html(content).encode())
         if args.markdown:
-            write_markdown(content, args.markdown)
+            (write_pages if args.markdown.is_dir() else write_markdown)(content, args.markdown)
     except OSError as error:
         raise UsageError(f"{error.filename}: cannot be written ({error.strerror})") from error
     what = _count([part.item for part in content.parts])

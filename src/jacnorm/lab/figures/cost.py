@@ -30,10 +30,15 @@ FLOOR = 1e-5  # below it is mostly rounding, and not shown
 def cost(groups: Groups) -> Figure:
     """All networks together: the cost belongs to the architecture."""
     records = [record for group in groups.values() for record in group]
+    return both(groups, dict.fromkeys((*ESTIMATES, "bound"), records))
+
+
+def both(groups: Groups, of: dict[str, list[Record]]) -> Figure:
+    """Side by side, each estimate on networks of its own."""
     figure = Figure(figsize=(10, 4.4), layout="constrained")
     left, right = figure.subplots(1, 2)
-    _times(left, records)
-    _errors(right, dict.fromkeys((*ESTIMATES, "bound"), records))
+    _times(left, [record for group in groups.values() for record in group])
+    _errors(right, of)
     return figure
 
 

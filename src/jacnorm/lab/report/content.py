@@ -11,13 +11,15 @@ from typing import Any
 
 from ... import __version__
 from ..reproduce.catalog import Item
-from ..reproduce.section import Section
+from ..reproduce.remarks import question
+from ..reproduce.section import Section, Table
 from ..reproduce.tell import tell
 from ..reproduce.verdict import Verdict
 from ..results import has_diverged
 from ..wording import count
 from .deviations import Deviation, deviations
 from .drawings import Drawing, drawings
+from .front import Bullet, bullets, overview
 from .rerun import commands
 from .summary import Sentence, sentences, title
 
@@ -29,6 +31,16 @@ class Part:
     item: Item
     section: Section
     drawings: tuple[Drawing, ...]
+    question: tuple[str, str] = ("", "")  # what a check asks, and the answer
+
+    @property
+    def is_check(self) -> bool:
+        return self.item.file.parent.name == "checks"
+
+    @property
+    def on_front(self) -> bool:
+        """Figures 3 to 5 of the first data set stand on the first screen."""
+        return self.item.is_papers and self.item.figure is not None and self.item.data == "kmnist"
 
     @property
     def own_claims(self) -> tuple[tuple[str, Verdict], ...]:
@@ -53,7 +65,8 @@ class Content:
     sentences: tuple[Sentence, ...]  # of the paper, put to the test
     rerun: tuple[str, ...]
     warnings: tuple[str, ...]
-    remarks: tuple[str, ...]  # on all of it
+    overview: Table | None  # table 1 of all data
+    bullets: tuple[Bullet, ...]
     papers: bool  # something of the paper's is here
     quick: bool  # a quick look is
 
@@ -77,7 +90,8 @@ class Content:
         return any(part.section.verdicts for part in self.parts)
 
 
-def collect(items: Sequence[Item], results: Path | None = None) -> Content:
+def collect(items: Sequence[Item], results: Path | None = None, folder: Path | None = None) -> Content:
+    """`folder` has the experiments, and what stands on the first screen."""
     told = [(item, tell(item)) for item in _protocols(items)]
     present = [(item, section) for item, section in told if not section.empty]
     trained = {r["id"]: r for item, section in present if item.figure is None for r in section.results}
@@ -85,10 +99,13 @@ def collect(items: Sequence[Item], results: Path | None = None) -> Content:
     screened = {item.table.name: item.table for item, _ in present if item.table.screening_epochs}
     brief = {run.id for table in screened.values() for run in table.screening_runs()}
     brief -= {run.id for item, _ in present for run in item.table.runs}  # which another has in full
+    short, wrong = bullets(folder, present, results) if folder else ([], [])
     return Content(
         title=title(told),
         version=__version__,
-        parts=tuple(Part(item, section, tuple(drawings(section))) for item, section in present),
+        parts=tuple(
+            Part(item, section, tuple(drawings(section)), question(item.file)) for item, section in present
+        ),
         absent=tuple(section.title for item, section in told if section.empty and item.is_missed),
         under_way=tuple((s.title, s.under_way) for _, s in present if s.under_way),
         deviations=tuple(deviations([item for item, _ in present if item.is_papers or item.is_quick])),
@@ -98,8 +115,9 @@ def collect(items: Sequence[Item], results: Path | None = None) -> Content:
         time=_duration(sum(map(_training_seconds, trained.values()))),
         sentences=sentences([(s.title, s.verdicts) for item, s in present if item.is_papers]),
         rerun=commands([item for item, _ in present], results),
-        warnings=tuple(dict.fromkeys(w for _, section in told for w in section.warnings)),
-        remarks=(),
+        warnings=(*dict.fromkeys(w for _, section in told for w in section.warnings), *wrong),
+        overview=overview(present),
+        bullets=tuple(short),
         papers=any(item.is_papers for item, _ in present),
         quick=any(item.is_quick for item, _ in present),
     )

@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 
 from ..figures.accuracy import accuracy
 from ..figures.boundary import boundary
-from ..figures.cost import errors, times
+from ..figures.cost import both, errors, times
 from ..figures.relation import caption, relation
-from ..figures.robustness import TITLES, attacks, judge, noise
+from ..figures.robustness import TITLES, attacks, judge, noise, robustness
 from ..reproduce.cost import ESTIMATES
 from ..reproduce.section import Groups, Section
 
@@ -34,6 +34,24 @@ def drawings(section: Section) -> list[Drawing]:
         Drawing(name, caption, to_svg(figure, name, caption), bool(figure.get_figwidth() > 6))
         for name, caption, figure in _panels(section)
     ]
+
+
+def picture(section: Section) -> tuple[str, Figure] | None:
+    """The whole table or figure as one, for a page of its own: caption and drawing."""
+    groups = section.groups
+    if groups and section.figure == 3:
+        return "Accuracy under noise and attacks, mean ± s.d. over the networks of a method", robustness(
+            groups
+        )
+    if groups and section.figure == 4:
+        return "Distance to the boundary: quartiles, and 5 % and 95 % of the points", boundary(groups)
+    if groups and section.figure == 5:
+        of = {key: groups[label] for key, label in ESTIMATES.items() if label in groups}
+        return "Time of a step with each penalty, and error of each estimate of σ", both(groups, of)
+    if section.accuracy:
+        ours, paper = section.accuracy
+        return "Test accuracy, mean ± standard deviation", accuracy(ours, paper)
+    return None
 
 
 def _panels(section: Section) -> Iterator[tuple[str, str, Figure]]:

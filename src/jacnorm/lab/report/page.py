@@ -1,15 +1,22 @@
-"""The page as HTML that needs nothing else, and as Markdown."""
+"""The page as HTML that needs nothing else, and as Markdown: one page, or the pages of a folder."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from ..checkpoint import write_atomically
 from ..tables import markdown_table
-from .content import Content
+from .content import Content, Part
+from .drawings import picture, to_svg
+
+LINK = re.compile(r"\[([^\]]+)\]\((?:[\w/.]+)?#([\w-]+)\)")
+PAGES = {"README.md": "front.md", "claims.md": "claims.md", "statistics.md": "statistics.md"}
+PAGES |= {"deviations.md": "deviations.md", "checks/README.md": "checks.md"}
 
 
 def to_html(content: Content) -> str:
@@ -21,13 +28,51 @@ def write_markdown(content: Content, file: Path) -> None:
     for part in content.parts:
         for drawing in part.drawings:
             write_atomically(file.with_suffix("") / f"{drawing.name}.svg", drawing.svg.encode())
-    template = _environment(autoescape=False).get_template("page.md")
-    text = template.render(c=content, folder=file.stem, table=markdown_table)
-    write_atomically(file, text.encode())
+    write_atomically(file, _markdown("page.md", content, folder=file.stem))
+
+
+def write_pages(content: Content, folder: Path) -> None:
+    """One for the table and figures together, one for each of them, and one for all checks."""
+    parts = [part for part in content.parts if part.item.is_papers or part.is_check]
+    pictures = {part.section.name: _write_picture(part, folder) for part in parts}
+    for name, template in PAGES.items():
+        write_atomically(folder / name, _markdown(template, content, pictures=pictures))
+    for part in parts:
+        if not part.is_check:
+            text = _markdown("part.md", content, part=part, pictures=pictures)
+            write_atomically(folder / part.section.name / "README.md", text)
+
+
+def _write_picture(part: Part, folder: Path) -> tuple[str, str] | None:
+    """Its caption, and its file as seen from its own page; checks of accuracy have none."""
+    found = picture(part.section)
+    if found is None or (part.is_check and part.item.figure is None):
+        return None
+    caption, figure = found
+    name = part.section.name
+    file = f"{name}.svg" if part.is_check else "figure.svg"
+    svg = to_svg(figure, name, caption)
+    write_atomically(folder / ("checks" if part.is_check else name) / file, svg.encode())
+    return caption, file
+
+
+def _markdown(template: str, content: Content, **more: Any) -> bytes:
+    environment = _environment(autoescape=False)
+    text = environment.get_template(template).render(c=content, table=markdown_table, **more)
+    return (re.sub(r"\n{3,}", "\n\n", text).strip() + "\n").encode()
+
+
+def _linked(text: str) -> Markup:
+    """Links of Markdown as those of one page."""
+    first, *others = LINK.split(text)
+    found = [escape(first)]
+    for words, anchor, rest in zip(others[::3], others[1::3], others[2::3], strict=True):
+        found += [Markup('<a href="#{}">{}</a>').format(anchor, words), escape(rest)]
+    return Markup("").join(found)
 
 
 def _environment(**options: Any) -> Environment:
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("jacnorm.lab.report", "."),
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -35,3 +80,5 @@ def _environment(**options: Any) -> Environment:
         keep_trailing_newline=True,
         **options,
     )
+    environment.filters["linked"] = _linked
+    return environment

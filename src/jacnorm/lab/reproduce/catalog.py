@@ -28,6 +28,7 @@ class Item:
     file: Path
     table: Experiment
     figure: FigurePlan | None = None
+    folder: Path | None = None  # of results, if they are not beside their files
 
     @property
     def name(self) -> str:
@@ -87,7 +88,7 @@ def read_item(file: Path, results: Path | None = None) -> Item:
     table = read_experiment(file if figure is None else figure.networks, results)
     if figure is not None:
         _check_claims(file, figure, table)
-    return Item(file, table, figure)
+    return Item(file, table, figure, results)
 
 
 def _check_claims(file: Path, figure: FigurePlan, table: Experiment) -> None:

@@ -9,6 +9,7 @@ from itertools import combinations
 
 from ..claim import Claim
 from .numbers import interval, probability, signed
+from .section import Quantities
 from .statistics import (
     LEVEL,
     Difference,
@@ -23,9 +24,6 @@ from .statistics import (
     summary,
 )
 from .verdict import FAILS, HOLDS, OPEN, UNTESTED, Verdict
-
-# quantity -> method -> seed -> value; a method without results has no values, and is not left out
-Quantities = Mapping[str, Mapping[str, Values]]
 
 
 def judge(claims: Sequence[Claim], quantities: Quantities, units: Mapping[str, str]) -> tuple[Verdict, ...]:

@@ -8,9 +8,8 @@ from typing import Any
 from ..evaluate.estimation import BOUND_IMAGES, ITERATIONS
 from ..evaluate.stored import cost, stored_vectors
 from ..evaluate.times import BATCH_SIZES, KINDS, REPEATS
-from .claims import Quantities
 from .numbers import NOTHING, mean_sd
-from .section import Groups, Table
+from .section import Groups, Quantities, Table
 from .statistics import summary
 from .subject import Bench, Network
 

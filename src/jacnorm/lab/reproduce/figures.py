@@ -17,11 +17,11 @@ from ..nets import is_own
 from ..results import append_result, neighbours, read_results, short
 from ..sweep.experiment import Experiment
 from .choice import Choice
-from .claims import Quantities, judge
+from .claims import judge
 from .networks import kept_networks, unpack
 from .numbers import count
 from .plan import FigurePlan
-from .section import Groups, Relation, Section
+from .section import Groups, Quantities, Relation, Section
 from .settings import with_settings
 from .statistics import common
 from .stored import Stored, read_stored
@@ -149,6 +149,7 @@ def figure(plan: FigurePlan, table: Experiment) -> Section:
         groups=groups or None,
         figure=plan.figure,
         relations=_relations(plan.claims, quantities),
+        quantities=quantities,
         results=tuple(record for of in groups.values() for record in of),
     )
 

@@ -23,11 +23,10 @@ from ..config import ConfigError, read_toml
 from ..results import experiment_file, experiment_name, results_file
 from ..sweep.experiment import of_protocol
 from ..wording import did_you_mean
-from .claims import Quantities
 from .cost import Cost
 from .distances import Distances
 from .robustness import Robustness
-from .section import Groups
+from .section import Groups, Quantities
 from .subject import Measurement
 
 MEASUREMENTS: dict[int, type[Any]] = {3: Robustness, 4: Distances, 5: Cost}

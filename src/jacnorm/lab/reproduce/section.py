@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import groupby
 from textwrap import fill
 from typing import Any
@@ -11,6 +12,7 @@ from ..tables import markdown_table, table
 from .verdict import Verdict
 
 Groups = dict[str, list[dict[str, Any]]]  # method -> records of its networks
+Quantities = Mapping[str, Mapping[str, Mapping[Any, float]]]  # quantity -> method -> seed -> value
 Points = dict[str, tuple[float, float | None]]  # method -> mean and standard deviation
 
 
@@ -63,7 +65,8 @@ class Section:
     figure: int | None = None
     groups: Groups | None = None  # to draw that figure from
     relations: tuple[Relation, ...] = ()  # to draw beside it
-    results: tuple[dict[str, Any], ...] = ()  # all files that it was made of
+    quantities: Quantities = field(default_factory=dict)  # all that was measured
+    results: tuple[dict[str, Any], ...] = ()  # all records that it was made of
     remarks: tuple[str, ...] = ()  # what people make of it, paragraph by paragraph
 
     @property

@@ -15,8 +15,7 @@ from ..data import DataSet, Split, load
 from ..nets import Normalized
 from ..run_files import load_run
 from .choice import Choice
-from .claims import Quantities
-from .section import Groups, Table
+from .section import Groups, Quantities, Table
 
 
 @dataclass(frozen=True)

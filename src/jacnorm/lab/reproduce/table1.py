@@ -11,7 +11,7 @@ from .claims import judge
 from .epochs import best_accuracies, epoch_table, is_watched, late_accuracies
 from .missing import diverged, missing, under_way
 from .numbers import NOTHING, count, mean_sd, signed
-from .section import Points, Section, Table
+from .section import Points, Quantities, Section, Table
 from .settings import settings_table, with_settings
 from .statistics import PAPER_RUNS, Summary, Values, standard_errors, summary
 from .stored import Stored, read_stored
@@ -37,6 +37,7 @@ def table1(experiment: Experiment) -> Section:
     stored, choices = read_table1(experiment)
     accuracy = {choice.label: accuracies(choice) for choice in choices}
     to_come = under_way(experiment, stored)
+    quantities = _quantities(experiment, choices)
     return Section(
         name=experiment.name,
         title=experiment.title,
@@ -47,7 +48,8 @@ def table1(experiment: Experiment) -> Section:
             *missing(experiment, stored, choices),
         ),
         tables=_tables(experiment, choices, whole=not to_come),
-        verdicts=_verdicts(experiment, choices) if choices else (),
+        verdicts=_verdicts(experiment, choices, quantities) if choices else (),
+        quantities=quantities,
         warnings=stored.warnings,
         under_way=to_come,
         accuracy=_points(experiment, accuracy),
@@ -176,12 +178,25 @@ def _compared(ours: Summary | None, paper: Sequence[float] | None) -> tuple[str,
     return shown, signed(ours.mean - mean), NOTHING if errors is None else signed(errors, 1)
 
 
-def _verdicts(experiment: Experiment, choices: Sequence[Choice]) -> tuple[Verdict, ...]:
+def _quantities(experiment: Experiment, choices: Sequence[Choice]) -> dict[str, dict[str, Values]]:
     nothing: dict[str, Values] = {label: {} for label in experiment.labels}
-    accuracy = nothing | {choice.label: accuracies(choice) for choice in choices}
-    best = nothing | {choice.label: best_accuracies(choice) for choice in choices}
-    late = nothing | {choice.label: late_accuracies(choice) for choice in choices}
-    quantities = {"accuracy": accuracy, "best_accuracy": best, "late_accuracy": late}
+    of = {
+        "accuracy": accuracies,
+        "best_accuracy": best_accuracies,
+        "late_accuracy": late_accuracies,
+        "sigma": lambda choice: {seed: result["test"]["sigma"] for seed, result in choice.runs.items()},
+    }
+    paper: dict[str, dict[str, Values]] = {
+        "paper": {label: {0: mean} for label, (mean, _) in experiment.paper.items()}
+    }
+    return paper | {
+        name: nothing | {choice.label: found(choice) for choice in choices} for name, found in of.items()
+    }
+
+
+def _verdicts(
+    experiment: Experiment, choices: Sequence[Choice], quantities: Quantities
+) -> tuple[Verdict, ...]:
     verdicts = judge(experiment.claims, quantities, dict.fromkeys(quantities, POINTS))
     return with_settings(verdicts, choices)
 
