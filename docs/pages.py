@@ -8,7 +8,7 @@ from textwrap import indent
 
 from mkdocs.structure.files import File
 
-MADE_ELSEWHERE = ("benchmarks/index.md", "reproduction.md")  # by commands; not there before they have run
+MADE_ELSEWHERE = ("benchmarks/index.md",)  # by a command; not there before it has run
 SCRIPT = re.compile(r"^\[([\w/]+\.(py|toml))\]\((?:\.\./)+\1\)$", re.MULTILINE)
 
 
@@ -22,10 +22,16 @@ def on_config(config):
 def on_files(files, config):
     files.append(File.generated(config, "changelog.md", content=Path("CHANGELOG.md").read_text("utf-8")))
     files.append(File.generated(config, "commands.md", content=commands()))
+    for page in sorted(Path("paper").glob("**/*.md")):
+        content = page.read_text("utf-8").replace("](../docs/", "](../")
+        files.append(File.generated(config, str(page), content=content))
+    for picture in sorted(Path("paper").glob("**/*.svg")):
+        files.append(File.generated(config, str(picture), abs_src_path=str(picture.absolute())))
 
 
 def on_page_markdown(markdown, **kwargs):
-    """A link to a script, on a line of its own, becomes the script itself."""
+    """A link to a script, on a line of its own, becomes the script itself; paper/ lies among the pages."""
+    markdown = markdown.replace("](../paper/", "](paper/")
     return SCRIPT.sub(lambda match: _shown(match[1], match[2]), markdown)
 
 
