@@ -16,6 +16,7 @@ from jacnorm.lab.report.page import to_html
 from jacnorm.lab.report.rerun import commands
 from jacnorm.lab.report.summary import Sentence
 from jacnorm.lab.reproduce.catalog import all_items, find_items
+from jacnorm.lab.reproduce.remarks import question, with_numbers
 from jacnorm.lab.reproduce.verdict import FAILS, HOLDS, OPEN, UNTESTED, Verdict
 from jacnorm.lab.sweep.experiment import read_experiment
 
@@ -67,7 +68,7 @@ def reader(text):
 
 def test_it_is_whole(text, reader):
     assert text.startswith("<!doctype html>")
-    assert reader.tags["table"] == 3 + 2 + 1 + 2 + 1  # table 1, figures 3, 4, 5, deviations
+    assert reader.tags["table"] == 1 + 3 + 2 + 1 + 2 + 1  # in short, table 1, figures 3, 4, 5, deviations
     assert reader.tags["svg"] == 1 + 5 + 3 + 2
     for heading in ("Table 1, KMNIST", "Figure 3, KMNIST", "Figure 4, KMNIST", "Figure 5, LeNet on KMNIST"):
         assert f">{heading}</h2>" in text
@@ -159,7 +160,7 @@ def test_only_what_the_paper_says_stands_among_its_claims(results, tmp_path, mon
     assert len(of["Table 1, KMNIST"].own_claims) == 8
     assert len(of["Figure 3, KMNIST"].own_claims) == 4
     shown = to_html(content)
-    theirs = shown[shown.index('id="claims"') : shown.index('id="table1-kmnist"')]
+    theirs = shown[shown.index('id="claims"') : shown.index('id="judging"')]
     assert theirs.count('class="evidence"') == 4 + 18 + 4 + 5 + 1
     ours = shown.index(of["Table 1, KMNIST"].own_claims[0][1].text)
     assert shown.index('id="table1-kmnist"') < ours < shown.index('id="figure3-kmnist"')
@@ -182,9 +183,8 @@ def test_each_sentence_is_told_in_short_first():
 
 
 def test_the_short_form_is_on_both_pages(text, page):
-    overview = text[text.index('<ul class="tally">') : text.index('id="claim-1"')]
     words = "“all regularization methods achieve similarly sized regions for KMNIST” (section 4.2.3)"
-    assert re.search(rf"{re.escape(words)}</a>\s+<span><span class=\"outcome (\S+)\">1 ", overview)
+    assert re.search(rf"{re.escape(words)}</span>\s+<span><span class=\"outcome (\S+)\">1 ", text)
     assert f"\n| {words} | 1 " in (page.parent / "reproduction.md").read_text()
 
 
@@ -201,7 +201,7 @@ def test_a_quick_look_counts_no_claims(tmp_path):
 
 
 def test_it_is_the_same_each_time(results, text):
-    assert to_html(collect(all_items(EXPERIMENTS, results), results)) == text
+    assert to_html(collect(all_items(EXPERIMENTS, results), results, EXPERIMENTS)) == text
 
 
 def test_what_files_say_is_shown_as_text(tmp_path):
@@ -345,27 +345,99 @@ def test_links_of_markdown_lead_somewhere(page):
     assert len(links) >= len(headings)  # the contents, and from claims to how they are judged
 
 
-def test_remarks_that_lie_beside_results_go_where_they_go(results, tmp_path, capsys):
-    folder = shutil.copytree(results, tmp_path / "results")
-    (folder / "remarks.txt").write_text("On\nall of it.\n\n\nIn short: σ < 2.\n")
-    (folder / "table1-kmnist" / "remarks.txt").write_text("On the table.\n")
-    where = ["--results", str(folder), "--experiments", str(EXPERIMENTS)]
-    markdown = tmp_path / "reproduction.md"
-    assert main(["report", *where, "--markdown", str(markdown)]) == 0
-    page = (tmp_path / "report.html").read_text()
-    Reader(page)
+REMARKS = """# Is l2 better? Yes, by a little.
+remarks = '''
+On all
+of it: {accuracy: l2 - none}, {-accuracy: none - l2} and {accuracy@../my: none}, σ < {sigma%: l2}.
+
+In short.
+'''"""
+
+
+def test_remarks_with_computed_numbers_go_where_the_numbers_go(mine, tmp_path, capsys):
+    mine = tmp_path / "checks" / "more.toml"
+    mine.parent.mkdir()
+    mine.write_text(REMARKS + OWN)
+    for config in read_experiment(mine).runs:
+        publish(mine.with_suffix(".jsonl"), config, 80.0 + config.seed + 0.5 * (config.method == "l2"))
+    told = "On all of it: 0.50, 0.50 and 90.50, σ < 200."
+    assert main(["report", str(mine), "--markdown", "my.md"]) == 0
+    assert f"<p>{told.replace('<', '&lt;')}</p>\n<p>In short.</p>" in Path("more.html").read_text()
+    assert f"\n\n{told}\n\nIn short.\n" in Path("my.md").read_text()
+    assert main(["reproduce", str(mine), "--reuse-only"]) == 0
+    assert f"\n\n{told}\n\nIn short.\n" in capsys.readouterr().out
+    assert question(mine) == ("Is l2 better?", "Yes, by a little.")
+    mine.write_text(REMARKS.replace("l2 - none", "l2 - nune") + OWN)
+    assert main(["report", str(mine)]) == 2
+    assert "{accuracy: l2 - nune}: accuracy is not known of 'nune'" in capsys.readouterr().err
+
+
+def test_numbers_of_what_is_not_there_are_left_open(mine, tmp_path):
+    file = tmp_path / "my.toml"
+    assert with_numbers("{accuracy: l2}", file, lambda name: {}) == "–"
     assert (
-        '<h2 id="remarks">What we make of it</h2>\n<p>On all of it.</p>\n<p>In short: σ &lt; 2.</p>' in page
+        with_numbers("{accuracy: l2 - none}", file, lambda name: {"accuracy": {"l2": {}, "none": {}}}) == "–"
     )
-    assert page.index('id="remarks"') < page.index('id="claims"')  # first things first
-    assert page.index('id="table1-kmnist"') < page.index("<p>On the table.</p>") < page.index('id="figure3-')
-    assert (
-        "\n## What we make of it\n\nOn all of it.\n\nIn short: σ < 2.\n\n## Does what" in markdown.read_text()
-    )
-    assert 'n = 5\n\nOn the table.\n\n<a id="figure3-kmnist"></a>\n\n## Figure 3' in markdown.read_text()
-    capsys.readouterr()
-    assert main(["reproduce", "table1", "--data", "kmnist", "--reuse-only", *where]) == 0
-    assert "\n\nOn the table.\n" in capsys.readouterr().out
+
+
+CLAIM = """
+[[claims]]
+text = "l2 is better"
+more = "l2"
+less = "none"
+"""
+SHORT = """
+[[summary]]
+outcome = "OUTCOME"
+claims = ["my: l2 is better"]
+text = "By {accuracy@my: l2 - none}, see [there](checks/README.md#my) and [elsewhere](checks/README.md#x)."
+"""
+
+
+@pytest.mark.parametrize("outcome", ["holds", "does not hold"])
+def test_a_sentence_stands_only_while_its_claims_come_out_so(mine, outcome, tmp_path, capsys):
+    Path("my.toml").write_text(OWN.replace("[0, 1]", "[0, 1, 2]") + CLAIM)
+    for seed in range(3):
+        for config in read_experiment(Path("my.toml")).runs:
+            if config.seed == seed:
+                publish(Path("my.jsonl"), config, 90 + (1 + 0.01 * seed) * (config.method == "l2"))
+    Path("page.toml").write_text(SHORT.replace("OUTCOME", outcome))
+    assert main(["report", "--experiments", "."]) == 0
+    stands = 'By 1.01, see <a href="#my">there</a> and elsewhere.' in Path("report.html").read_text()
+    assert stands == (outcome == "holds")
+    warned = "'my: l2 is better' and others: not all of them does not hold" in capsys.readouterr().err
+    assert warned == (not stands)
+
+
+def test_each_check_of_ours_begins_with_its_question_and_its_answer():
+    for file in (EXPERIMENTS / "checks").glob("*.toml"):
+        asked, answer = question(file)
+        assert asked.endswith("?"), file
+        assert answer.endswith("."), file
+
+
+def test_the_paper_is_a_few_files():
+    files = [file for file in EXPERIMENTS.rglob("*") if file.is_file() and "__pycache__" not in file.parts]
+    assert len(files) < 100
+
+
+def test_pages_of_a_folder(results, tmp_path):
+    """Their links and pictures lead somewhere, and each is told of on the first."""
+    where = ["--results", str(results), "--experiments", str(EXPERIMENTS)]
+    assert main(["report", *where, "--out", str(tmp_path / "x.html"), "--markdown", str(tmp_path)]) == 0
+    pages = {page.relative_to(tmp_path): page.read_text() for page in tmp_path.rglob("*.md")}
+    names = ("table1-kmnist", "figure3-kmnist", "figure4-kmnist", "figure5-kmnist", "checks")
+    root = [Path(name) for name in ("README.md", "claims.md", "statistics.md", "deviations.md")]
+    assert set(pages) == {*root, *(Path(name) / "README.md" for name in names)}
+    for page, text in pages.items():
+        for link in re.findall(r"\]\(([^)#]+)", text):
+            if "docs/" not in link:
+                assert (tmp_path / page.parent / link).exists(), (page, link)
+        assert "\n\n\n" not in text
+    front = pages[Path("README.md")]
+    assert front.count("figure.svg") == 3
+    assert "| spectral | 96.61 ± 0.14 | 96.1" in front
+    assert len(front.splitlines()) < 70
 
 
 @pytest.mark.parametrize(

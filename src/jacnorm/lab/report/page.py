@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,10 @@ PAGES |= {"deviations.md": "deviations.md", "checks/README.md": "checks.md"}
 
 
 def to_html(content: Content) -> str:
-    return _environment(autoescape=True).get_template("page.html").render(c=content)
+    environment = _environment(autoescape=True)
+    there = {part.section.name for part in content.parts}
+    environment.filters["linked"] = lambda text: _linked(text, there)
+    return environment.get_template("page.html").render(c=content)
 
 
 def write_markdown(content: Content, file: Path) -> None:
@@ -62,17 +66,18 @@ def _markdown(template: str, content: Content, **more: Any) -> bytes:
     return (re.sub(r"\n{3,}", "\n\n", text).strip() + "\n").encode()
 
 
-def _linked(text: str) -> Markup:
-    """Links of Markdown as those of one page."""
+def _linked(text: str, there: Collection[str]) -> Markup:
+    """Links of Markdown as those of one page, if they lead to what is on it."""
     first, *others = LINK.split(text)
     found = [escape(first)]
     for words, anchor, rest in zip(others[::3], others[1::3], others[2::3], strict=True):
-        found += [Markup('<a href="#{}">{}</a>').format(anchor, words), escape(rest)]
+        link = Markup('<a href="#{}">{}</a>').format(anchor, words)
+        found += [link if anchor in there else escape(words), escape(rest)]
     return Markup("").join(found)
 
 
 def _environment(**options: Any) -> Environment:
-    environment = Environment(
+    return Environment(
         loader=PackageLoader("jacnorm.lab.report", "."),
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -80,5 +85,3 @@ def _environment(**options: Any) -> Environment:
         keep_trailing_newline=True,
         **options,
     )
-    environment.filters["linked"] = _linked
-    return environment
