@@ -14,7 +14,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -225,6 +225,33 @@ def short(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: short(inner) for name, inner in value.items()}
     return [short(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The results that an experiment asks for, of those in its file."""
+
+    results: dict[str, Result]  # by the run's id
+    warnings: tuple[str, ...] = ()
+    newer: bool = False  # a newer jacnorm has been at work here
+
+
+def read_asked(file: Path, known: Collection[str]) -> Asked:
+    """What a file has of the runs asked for."""
+    found = read_results(file)
+    warnings = list(found.warnings)
+    if strangers := [name for name in found.records if name not in known]:
+        warnings.append(
+            f"{file}: {count(len(strangers), 'result')} of runs that this experiment does not ask for: "
+            f"skipped ({_some(strangers)})"
+        )
+    results = {name: record for name, record in found.records.items() if name in known}
+    return Asked(results, tuple(warnings), bool(found.newer))
+
+
+def _some(names: list[str], shown: int = 3) -> str:
+    rest = len(names) - shown
+    return ", ".join(names[:shown]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def add_old_results(folder: Path, file: Path) -> int:

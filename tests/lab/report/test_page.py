@@ -17,7 +17,7 @@ from jacnorm.lab.report.rerun import commands
 from jacnorm.lab.report.summary import Sentence
 from jacnorm.lab.reproduce.catalog import all_items, find_items
 from jacnorm.lab.reproduce.remarks import question, with_numbers
-from jacnorm.lab.reproduce.verdict import FAILS, HOLDS, OPEN, UNTESTED, Verdict
+from jacnorm.lab.reproduce.section import FAILS, HOLDS, OPEN, UNTESTED, Verdict
 from jacnorm.lab.sweep.experiment import read_experiment
 
 EXPERIMENTS = Path(__file__).parents[3] / "paper"

@@ -7,7 +7,7 @@ import pytest
 from jacnorm.lab.claim import Claim, read_claims
 from jacnorm.lab.config import ConfigError
 from jacnorm.lab.reproduce.claims import judge
-from jacnorm.lab.reproduce.verdict import FAILS, HOLDS, OPEN, POINTS, UNTESTED
+from jacnorm.lab.reproduce.section import FAILS, HOLDS, OPEN, POINTS, UNTESTED
 
 
 def seeds(*values):

@@ -36,7 +36,7 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    for package in ("jinja2", "matplotlib", "scipy"):
+    for package in ("jinja2", "matplotlib", "scipy", "statsmodels"):
         need(package, "a report")
     if args.results and not args.results.is_dir():
         raise UsageError(f"{args.results}: there is no such folder; jacnorm sweep and reproduce make it")
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> None:
 
     items = [read_item(file, args.results) for file in args.files]
     items = items or all_items(args.experiments, args.results)
-    content = collect(items, args.results, None if args.files else args.experiments)
+    content = collect(items, args.results, args.experiments, front=not args.files)
     for warning in content.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     if not content.parts:

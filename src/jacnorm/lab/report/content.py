@@ -12,9 +12,8 @@ from typing import Any
 from ... import __version__
 from ..reproduce.catalog import Item
 from ..reproduce.remarks import question
-from ..reproduce.section import Section, Table
-from ..reproduce.tell import tell
-from ..reproduce.verdict import Verdict
+from ..reproduce.section import Section, Table, Verdict
+from ..reproduce.sections import read_section
 from ..results import has_diverged
 from ..wording import count
 from .deviations import Deviation, deviations
@@ -90,16 +89,19 @@ class Content:
         return any(part.section.verdicts for part in self.parts)
 
 
-def collect(items: Sequence[Item], results: Path | None = None, folder: Path | None = None) -> Content:
-    """`folder` has the experiments, and what stands on the first screen."""
-    told = [(item, tell(item)) for item in _protocols(items)]
+def collect(
+    items: Sequence[Item], results: Path | None = None, folder: Path = Path("paper"), *, front: bool = True
+) -> Content:
+    """`folder` has the experiments, and what stands on the first screen, if one is wanted."""
+    told = [(item, read_section(item)) for item in _protocols(items)]
     present = [(item, section) for item, section in told if not section.empty]
     trained = {r["id"]: r for item, section in present if item.figure is None for r in section.results}
     whole = {name for name, result in trained.items() if not has_diverged(result)}
     screened = {item.table.name: item.table for item, _ in present if item.table.screening_epochs}
     brief = {run.id for table in screened.values() for run in table.screening_runs()}
     brief -= {run.id for item, _ in present for run in item.table.runs}  # which another has in full
-    short, wrong = bullets(folder, present, results) if folder else ([], [])
+    theirs = [item for item, _ in present if item.is_papers or item.is_quick]
+    short, wrong = bullets(folder, present, results) if front else ([], [])
     return Content(
         title=title(told),
         version=__version__,
@@ -108,7 +110,7 @@ def collect(items: Sequence[Item], results: Path | None = None, folder: Path | N
         ),
         absent=tuple(section.title for item, section in told if section.empty and item.is_missed),
         under_way=tuple((s.title, s.under_way) for _, s in present if s.under_way),
-        deviations=tuple(deviations([item for item, _ in present if item.is_papers or item.is_quick])),
+        deviations=tuple(deviations(theirs, folder)),
         environments=_environments([r for _, section in present for r in section.results]),
         runs=len(whole - brief),
         screened=len(whole & brief),

@@ -10,10 +10,9 @@ from ..config import read_toml
 from ..reproduce.catalog import PAGE, Item
 from ..reproduce.numbers import NOTHING, mean_sd, signed
 from ..reproduce.remarks import with_numbers
-from ..reproduce.section import Section, Table
+from ..reproduce.section import FAILS, HOLDS, OPEN, Section, Table
+from ..reproduce.sections import quantities_in
 from ..reproduce.statistics import PAPER_RUNS, Summary
-from ..reproduce.tell import quantities_in
-from ..reproduce.verdict import FAILS, HOLDS, OPEN
 from ..results import experiment_file
 
 Told = Sequence[tuple[Item, Section]]

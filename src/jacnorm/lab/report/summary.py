@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..reproduce.catalog import Item
-from ..reproduce.section import Section
-from ..reproduce.verdict import FAILS, HOLDS, OPEN, UNTESTED, Verdict
+from ..reproduce.section import FAILS, HOLDS, OPEN, UNTESTED, Section, Verdict
 
 PAPER = "Exact Spectral Norm Regularization"
 SEVERAL = {HOLDS: "hold", FAILS: "do not hold"}  # as a verb of more than one

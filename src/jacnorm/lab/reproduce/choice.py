@@ -6,9 +6,8 @@ import math
 from dataclasses import dataclass, replace
 
 from ..config import RunConfig
-from ..results import has_diverged, validation_loss
+from ..results import Result, has_diverged, validation_loss
 from ..sweep.experiment import Experiment, setting
-from .stored import Result
 
 
 @dataclass(frozen=True)

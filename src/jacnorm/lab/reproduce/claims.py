@@ -9,7 +9,7 @@ from itertools import combinations
 
 from ..claim import Claim
 from .numbers import interval, probability, signed
-from .section import Quantities
+from .section import FAILS, HOLDS, OPEN, UNTESTED, Quantities, Verdict
 from .statistics import (
     LEVEL,
     Difference,
@@ -23,7 +23,6 @@ from .statistics import (
     rise,
     summary,
 )
-from .verdict import FAILS, HOLDS, OPEN, UNTESTED, Verdict
 
 
 def judge(claims: Sequence[Claim], quantities: Quantities, units: Mapping[str, str]) -> tuple[Verdict, ...]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import fmean, median
 
+from ..results import Result
 from ..sweep.experiment import Experiment
 from .choice import Choice
 from .numbers import NOTHING, mean_sd
 from .section import Table
 from .statistics import PAPER_RUNS, Summary, Values, summary
-from .stored import Result
 
 LATE = 10  # epochs
 

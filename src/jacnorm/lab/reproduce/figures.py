@@ -14,7 +14,7 @@ from tqdm import tqdm
 from ..claim import Claim
 from ..machine import environment
 from ..nets import is_own
-from ..results import append_result, neighbours, read_results, short
+from ..results import Asked, append_result, neighbours, read_asked, read_results, short
 from ..sweep.experiment import Experiment
 from .choice import Choice
 from .claims import judge
@@ -24,7 +24,6 @@ from .plan import FigurePlan
 from .section import Groups, Quantities, Relation, Section
 from .settings import with_settings
 from .statistics import common
-from .stored import Stored, read_stored
 from .subject import Bench, Network, networks
 from .table1 import in_short, read_table1, stamped
 
@@ -39,7 +38,7 @@ class Subjects:
     table: Experiment
     choices: tuple[Choice, ...]
     networks: tuple[Network, ...]
-    stored: Stored
+    stored: Asked
 
     def lacking(self, network: Network) -> list[str]:
         """The kinds that are not measured yet, or were with other settings."""
@@ -61,7 +60,7 @@ class Subjects:
 def subjects(plan: FigurePlan, table: Experiment) -> Subjects:
     _, choices = read_table1(table)
     found = networks(choices, plan.measurement.methods)
-    stored = read_stored(plan.results, {n.config.id for n in found})
+    stored = read_asked(plan.results, {n.config.id for n in found})
     return Subjects(plan, table, choices, found, stored)
 
 

@@ -13,10 +13,9 @@ from ..evaluate.judge import judge
 from ..evaluate.noise import VARIANCES, white_noise
 from ..evaluate.record import alarms
 from .numbers import mean_sd
-from .section import Groups, Quantities, Table
+from .section import POINTS, Groups, Quantities, Table
 from .statistics import summary
 from .subject import Bench, Network
-from .verdict import POINTS
 
 WORST = tuple(f"{name}-worst" for name in ATTACKS)
 UNITS = dict.fromkeys(("noise", *ATTACKS, *WORST, "judge"), POINTS)

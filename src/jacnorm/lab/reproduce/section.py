@@ -9,7 +9,6 @@ from textwrap import fill
 from typing import Any
 
 from ..tables import markdown_table, table
-from .verdict import Verdict
 
 Groups = dict[str, list[dict[str, Any]]]  # method -> records of its networks
 Quantities = Mapping[str, Mapping[str, Mapping[Any, float]]]  # quantity -> method -> seed -> value
@@ -17,6 +16,20 @@ Points = dict[str, tuple[float, float | None]]  # method -> mean and standard de
 
 
 CLAIMS = "Claims (p decides, corrected for the number of tests; where there is none, the interval)"
+
+
+HOLDS, FAILS, OPEN, UNTESTED = "holds", "does not hold", "cannot be told", "not tested"
+POINTS = "points of accuracy"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    text: str
+    outcome: str
+    evidence: str
+    ours: bool = False
+    says: tuple[str, ...] = ()  # the words that were tested
+    compared: tuple[str, ...] = ()  # the two methods that the evidence is about, if it is about two
 
 
 @dataclass(frozen=True)

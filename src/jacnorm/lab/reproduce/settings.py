@@ -11,9 +11,8 @@ from ..results import validation_loss
 from ..sweep.experiment import Experiment
 from .choice import Choice
 from .numbers import NOTHING, mean_sd, plain
-from .section import Table
+from .section import Table, Verdict
 from .statistics import summary
-from .verdict import Verdict
 
 ALWAYS = ("learning_rate", "batch_size", "weight")
 LOSSES = {"paper": "test loss", "held-out": "held-out loss"}  # what each protocol chooses by

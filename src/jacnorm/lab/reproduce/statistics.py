@@ -53,20 +53,19 @@ def common(*columns: Mapping[Hashable, float]) -> list[Any]:
 
 def paired(a: Values, b: Values, level: float = LEVEL) -> Difference | None:
     """None with fewer than two seeds in common: nothing to tell chance by."""
-    differences = [a[seed] - b[seed] for seed in common(a, b)]
-    if len(differences) < 2:
+    seeds = common(a, b)
+    if len(seeds) < 2:
         return None
-    found = summary(differences)
-    assert found.standard_error is not None
-    if found.standard_error < 1e-12 * max(1.0, abs(found.mean)):  # the same everywhere, up to rounding
-        p = 1.0 if abs(found.mean) < 1e-12 else 2.0 ** (1 - found.n)
-        return Difference(found.n, found.mean, found.mean, found.mean, p)
     from scipy import stats
 
-    t = stats.t(found.n - 1)
-    half = float(t.ppf((1 + level) / 2)) * found.standard_error
-    p = 2 * float(t.sf(abs(found.mean) / found.standard_error))
-    return Difference(found.n, found.mean, found.mean - half, found.mean + half, p)
+    found = summary([a[seed] - b[seed] for seed in seeds])
+    n, mean = found.n, found.mean
+    if (found.standard_error or 0.0) < 1e-12 * max(1.0, abs(mean)):  # the same everywhere, up to rounding
+        p = 1.0 if abs(mean) < 1e-12 else float(stats.binomtest(n, n).pvalue)
+        return Difference(n, mean, mean, mean, p)
+    test = stats.ttest_rel([a[seed] for seed in seeds], [b[seed] for seed in seeds])
+    low, high = test.confidence_interval(level)
+    return Difference(n, mean, float(low), float(high), float(test.pvalue))
 
 
 def standard_errors(ours: Summary, mean: float, sd: float) -> float | None:
@@ -149,8 +148,6 @@ def correlation_within(x: Mapping[str, Values], y: Mapping[str, Values]) -> Corr
 
 def holm(p: Sequence[float]) -> list[float]:
     """p-values that stand for all of these tests at once (Holm, 1979)."""
-    adjusted, worst = [0.0] * len(p), 0.0
-    for rank, i in enumerate(sorted(range(len(p)), key=lambda i: p[i])):
-        worst = max(worst, min(1.0, (len(p) - rank) * p[i]))
-        adjusted[i] = worst
-    return adjusted
+    from statsmodels.stats.multitest import multipletests
+
+    return [float(one) for one in multipletests(p, method="holm")[1]] if p else []

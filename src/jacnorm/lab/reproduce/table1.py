@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from ..results import Asked, read_asked
 from ..sweep.experiment import Experiment
 from .choice import Choice, choose
 from .claims import judge
 from .epochs import best_accuracies, epoch_table, is_watched, late_accuracies
 from .missing import diverged, missing, under_way
 from .numbers import NOTHING, count, mean_sd, signed
-from .section import Points, Quantities, Section, Table
+from .section import POINTS, Points, Quantities, Section, Table, Verdict
 from .settings import settings_table, with_settings
 from .statistics import PAPER_RUNS, Summary, Values, standard_errors, summary
-from .stored import Stored, read_stored
-from .verdict import POINTS, Verdict
 
 ALIKE = 2  # standard errors
 BY = {"paper": "the test split", "held-out": "held-out images"}  # what each protocol chooses by
@@ -27,8 +26,8 @@ PROTOCOLS = {
 }
 
 
-def read_table1(experiment: Experiment) -> tuple[Stored, tuple[Choice, ...]]:
-    stored = read_stored(experiment.results, {run.id for run in experiment.all_runs})
+def read_table1(experiment: Experiment) -> tuple[Asked, tuple[Choice, ...]]:
+    stored = read_asked(experiment.results, {run.id for run in experiment.all_runs})
     return stored, choose(experiment, stored.results)
 
 

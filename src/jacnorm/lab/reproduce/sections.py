@@ -1,4 +1,4 @@
-"""What is there of a table or figure."""
+"""A table or figure with what people make of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .section import Quantities, Section
 from .table1 import table1
 
 
-def tell(item: Item) -> Section:
+def read_section(item: Item) -> Section:
     section = _section(item)
     remarks = read_remarks(item.file, lambda name: quantities(item, name) if name else section.quantities)
     return replace(section, remarks=remarks)
@@ -43,7 +43,7 @@ def _section(item: Item) -> Section:
     return table1(item.table) if item.figure is None else figure(item.figure, item.table)
 
 
-def tell_sweep(experiment: Experiment, file: Path, results: Path | None) -> str:
+def sweep_as_text(experiment: Experiment, file: Path, results: Path | None) -> str:
     """The table that a sweep was made for, and how to get it as a page."""
     where = "" if results is None else f" --results {results}"
     return f"{table1(experiment).text()}\nAs a page: jacnorm report {file}{where}"
