@@ -228,7 +228,7 @@ def short(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Selection:
     """The results that an experiment asks for, of those in its file."""
 
     results: dict[str, Result]  # by the run's id
@@ -236,7 +236,7 @@ class Asked:
     newer: bool = False  # a newer jacnorm has been at work here
 
 
-def read_asked(file: Path, known: Collection[str]) -> Asked:
+def select(file: Path, known: Collection[str]) -> Selection:
     """What a file has of the runs asked for."""
     found = read_results(file)
     warnings = list(found.warnings)
@@ -246,7 +246,7 @@ def read_asked(file: Path, known: Collection[str]) -> Asked:
             f"skipped ({_some(strangers)})"
         )
     results = {name: record for name, record in found.records.items() if name in known}
-    return Asked(results, tuple(warnings), bool(found.newer))
+    return Selection(results, tuple(warnings), bool(found.newer))
 
 
 def _some(names: list[str], shown: int = 3) -> str:

@@ -16,8 +16,8 @@ from jacnorm.lab.report.page import to_html
 from jacnorm.lab.report.rerun import commands
 from jacnorm.lab.report.summary import Sentence
 from jacnorm.lab.reproduce.catalog import all_items, find_items
+from jacnorm.lab.reproduce.chapter import FAILS, HOLDS, OPEN, UNTESTED, Outcome
 from jacnorm.lab.reproduce.remarks import question, with_numbers
-from jacnorm.lab.reproduce.section import FAILS, HOLDS, OPEN, UNTESTED, Verdict
 from jacnorm.lab.sweep.experiment import read_experiment
 
 EXPERIMENTS = Path(__file__).parents[3] / "paper"
@@ -176,9 +176,9 @@ def test_what_several_figures_say_of_one_sentence_stands_together(results, monke
 
 def test_each_sentence_is_told_in_short_first():
     outcomes = [HOLDS, OPEN, FAILS, HOLDS, FAILS]
-    several = Sentence("“x”", tuple(("Table 1", Verdict("t", outcome, "e")) for outcome in outcomes))
+    several = Sentence("“x”", tuple(("Table 1", Outcome("t", outcome, "e")) for outcome in outcomes))
     assert [number for _, number in several.tally] == ["2 hold", "2 do not hold", "1 cannot be told"]
-    one = Sentence("“x”", (("Table 1", Verdict("t", HOLDS, "e")), ("Table 1", Verdict("t", UNTESTED, "e"))))
+    one = Sentence("“x”", (("Table 1", Outcome("t", HOLDS, "e")), ("Table 1", Outcome("t", UNTESTED, "e"))))
     assert one.tally == ((HOLDS, "1 holds"), (UNTESTED, "1 not tested"))
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from jacnorm.lab.claim import Claim, read_claims
 from jacnorm.lab.config import ConfigError
-from jacnorm.lab.reproduce.claims import judge
-from jacnorm.lab.reproduce.section import FAILS, HOLDS, OPEN, POINTS, UNTESTED
+from jacnorm.lab.reproduce.chapter import FAILS, HOLDS, OPEN, POINTS, UNTESTED
+from jacnorm.lab.reproduce.claims import decide
 
 
 def seeds(*values):
@@ -16,7 +16,7 @@ def seeds(*values):
 
 def verdict(claim, **methods):
     quantities = {"accuracy": {name.replace("_", "-"): v for name, v in methods.items()}}
-    (found,) = judge([claim], quantities, {"accuracy": POINTS})
+    (found,) = decide([claim], quantities, {"accuracy": POINTS})
     return found
 
 
@@ -91,14 +91,14 @@ def test_words_of_the_paper_stand_for_the_claims_after_them():
     claims = read_claims("", [{"text": "t", "more": "a", "less": "b", **one} for one in says])
     both = ("“…” (2)", "“…” (3)")
     assert [claim.says for claim in claims] == [("“…” (1)",), ("“…” (1)",), both, ()]  # ours quotes nobody
-    assert [v.says for v in judge(claims, {"accuracy": {}}, {})] == [claim.says for claim in claims]
+    assert [v.says for v in decide(claims, {"accuracy": {}}, {})] == [claim.says for claim in claims]
 
 
 def test_both_p_values_are_told_where_they_differ():
     twice = [Claim(text, more="a", less="b") for text in "xy"]
     close = {"a": seeds(1.0, 1.4, 0.7), "b": seeds(0.0, 0.0, 0.0)}
-    assert "p = 0.036, corrected 0.073, n = 3" in judge(twice, {"accuracy": close}, {})[0].evidence
-    assert ", p = 0.036, n = 3" in judge(twice[:1], {"accuracy": close}, {})[0].evidence
+    assert "p = 0.036, corrected 0.073, n = 3" in decide(twice, {"accuracy": close}, {})[0].evidence
+    assert ", p = 0.036, n = 3" in decide(twice[:1], {"accuracy": close}, {})[0].evidence
 
 
 def test_many_claims_must_stand_together():
@@ -108,9 +108,9 @@ def test_many_claims_must_stand_together():
     alone = verdict(A_OVER_B, a=a, b=b)
     assert alone.outcome == HOLDS
     claims = [Claim(str(i), more="a", less="b") for i in range(2)]
-    assert {v.outcome for v in judge(claims, {"accuracy": {"a": a, "b": b}}, {})} == {OPEN}
+    assert {v.outcome for v in decide(claims, {"accuracy": {"a": a, "b": b}}, {})} == {OPEN}
     apart = [claims[0], replace(claims[1], ours=True)]
-    assert {v.outcome for v in judge(apart, {"accuracy": {"a": a, "b": b}}, {})} == {HOLDS}
+    assert {v.outcome for v in decide(apart, {"accuracy": {"a": a, "b": b}}, {})} == {HOLDS}
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_there_is_no_ratio_of_what_is_not_positive():
 
 def rising(size, robust, **more):
     claim = Claim("t", quantity="robust", rises_with="size", **more)
-    (found,) = judge([claim], {"size": size, "robust": robust}, {"robust": POINTS})
+    (found,) = decide([claim], {"size": size, "robust": robust}, {"robust": POINTS})
     return found
 
 
@@ -283,7 +283,7 @@ def test_a_quantity_that_rises_with_another_among_some_methods():
 def test_rises_are_corrected_with_the_comparisons():
     robust = {"a": seeds(3, 5, 4), "b": seeds(1, 2, 1), "c": seeds(2, 3, 2)}
     claims = [Claim(str(i), quantity="robust", rises_with="size") for i in range(10)]
-    found = judge(claims, {"size": SIZES, "robust": robust}, {})
+    found = decide(claims, {"size": SIZES, "robust": robust}, {})
     assert {verdict.outcome for verdict in found} == {OPEN}
     assert ", corrected 0.093, n = 3" in found[0].evidence  # ten times 2/216
 

@@ -14,7 +14,7 @@ from jacnorm.lab.claim import Claim
 from jacnorm.lab.data import Split, load
 from jacnorm.lab.evaluate.boundary import boundary
 from jacnorm.lab.nets import MLP, Normalized
-from jacnorm.lab.reproduce.cost import Cost
+from jacnorm.lab.reproduce.cost import TimeAndError
 from jacnorm.lab.reproduce.distances import Distances, percentiles
 from jacnorm.lab.reproduce.figures import figure, measure, subjects
 from jacnorm.lab.reproduce.plan import FigurePlan
@@ -179,7 +179,7 @@ def test_a_claim_about_two_figures(table, tmp_path):
 
 
 def test_figure_5(table, tmp_path):
-    the_plan = plan(5, Cost(images=10, batch_sizes=(16, 32), repeats=1, rounds=(1, 2)), table)
+    the_plan = plan(5, TimeAndError(images=10, batch_sizes=(16, 32), repeats=1, rounds=(1, 2)), table)
 
     def parts(network):
         ratio = {
@@ -289,7 +289,7 @@ def test_only_the_boundary_needs_the_networks_of_all_methods(table, tmp_path):
     assert network.rivals
     assert bench.has(network, with_rivals=False)
     assert not bench.has(network, with_rivals=True)
-    kinds = (Robustness, Distances, Cost)
+    kinds = (Robustness, Distances, TimeAndError)
     assert [kind().needs_rivals for kind in kinds] == [False, True, False]
 
 
@@ -334,7 +334,7 @@ def measured(monkeypatch):
     """The networks that were measured, which takes no time."""
     done = []
     monkeypatch.setattr(Bench, "has", lambda self, network, with_rivals: True)
-    for kind in (Distances, Cost):
+    for kind in (Distances, TimeAndError):
         monkeypatch.setattr(
             kind, "measure", lambda self, name, network, _: done.append(network) or {name: {}}
         )
@@ -357,7 +357,7 @@ def test_times_are_not_taken_over(table, tmp_path, measured):
     """They are this machine's."""
     bench = Bench("digits", tmp_path / "runs", None, torch.device("cpu"))
     for name in ("first", "second"):
-        measure(named(plan(5, Cost(), table), name), table, bench)
+        measure(named(plan(5, TimeAndError(), table), name), table, bench)
     assert len(measured) == 2 * 6
 
 

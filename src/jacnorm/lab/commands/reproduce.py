@@ -11,9 +11,9 @@ from typing import Any
 from ..config import choices
 from ..errors import UsageError
 from ..reproduce.catalog import ITEMS, QUICK, QUICK_FOLDER, Item, find_items, read_item
+from ..reproduce.chapters import read_chapter
 from ..reproduce.figures import measure
 from ..reproduce.networks import copy_networks, keep_networks, networks_file
-from ..reproduce.sections import read_section
 from ..reproduce.subject import Bench
 from ..reproduce.table1 import read_table1
 from ..sweep.check import check_readable
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> None:
     for item in items:
         if not args.reuse_only:
             failed |= _make(item, args)
-        print(read_section(item).text(), flush=True)
+        print(read_chapter(item).text(), flush=True)
     for table in {item.table.name: item.table for item in items}.values():
         if args.networks:
             copied = copy_networks(table, args.runs, args.networks)

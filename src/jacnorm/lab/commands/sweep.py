@@ -13,7 +13,7 @@ from ...errors import JacnormError
 from ..data import load
 from ..errors import UsageError
 from ..nets import NetError
-from ..reproduce.sections import sweep_as_text
+from ..reproduce.chapters import sweep_as_text
 from ..sweep.check import changed_nets, check_names, check_nets, check_readable, check_writable, damaged
 from ..sweep.engine import Engine
 from ..sweep.experiment import Experiment, read_experiment

@@ -11,9 +11,9 @@ from typing import Any
 
 from ... import __version__
 from ..reproduce.catalog import Item
+from ..reproduce.chapter import Chapter, Outcome, Table
+from ..reproduce.chapters import read_chapter
 from ..reproduce.remarks import question
-from ..reproduce.section import Section, Table, Verdict
-from ..reproduce.sections import read_section
 from ..results import has_diverged
 from ..wording import count
 from .deviations import Deviation, deviations
@@ -28,7 +28,7 @@ class Part:
     """A table or figure with its drawings."""
 
     item: Item
-    section: Section
+    section: Chapter
     drawings: tuple[Drawing, ...]
     question: tuple[str, str] = ("", "")  # what a check asks, and the answer
 
@@ -42,7 +42,7 @@ class Part:
         return self.item.is_papers and self.item.figure is not None and self.item.data == "kmnist"
 
     @property
-    def own_claims(self) -> tuple[tuple[str, Verdict], ...]:
+    def own_claims(self) -> tuple[tuple[str, Outcome], ...]:
         """Questions of ours about the paper's tables, and everything that another experiment claims."""
         return tuple(
             (" ".join(v.says), v) for v in self.section.verdicts if v.ours or not self.item.is_papers
@@ -93,7 +93,7 @@ def collect(
     items: Sequence[Item], results: Path | None = None, folder: Path = Path("paper"), *, front: bool = True
 ) -> Content:
     """`folder` has the experiments, and what stands on the first screen, if one is wanted."""
-    told = [(item, read_section(item)) for item in _protocols(items)]
+    told = [(item, read_chapter(item)) for item in _protocols(items)]
     present = [(item, section) for item, section in told if not section.empty]
     trained = {r["id"]: r for item, section in present if item.figure is None for r in section.results}
     whole = {name for name, result in trained.items() if not has_diverged(result)}

@@ -16,8 +16,8 @@ from ..figures.boundary import boundary
 from ..figures.cost import both, errors, times
 from ..figures.relation import caption, relation
 from ..figures.robustness import TITLES, attacks, judge, noise, robustness
+from ..reproduce.chapter import Chapter, Groups
 from ..reproduce.cost import ESTIMATES
-from ..reproduce.section import Groups, Section
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Drawing:
     wide: bool  # takes a row of its own
 
 
-def drawings(section: Section) -> list[Drawing]:
+def drawings(section: Chapter) -> list[Drawing]:
     """The panels of a section, one by one, so that a phone can stack them."""
     return [
         Drawing(name, caption, to_svg(figure, name, caption), bool(figure.get_figwidth() > 6))
@@ -36,7 +36,7 @@ def drawings(section: Section) -> list[Drawing]:
     ]
 
 
-def picture(section: Section) -> tuple[str, Figure] | None:
+def picture(section: Chapter) -> tuple[str, Figure] | None:
     """The whole table or figure as one, for a page of its own: caption and drawing."""
     groups = section.groups
     if groups and section.figure == 3:
@@ -54,7 +54,7 @@ def picture(section: Section) -> tuple[str, Figure] | None:
     return None
 
 
-def _panels(section: Section) -> Iterator[tuple[str, str, Figure]]:
+def _panels(section: Chapter) -> Iterator[tuple[str, str, Figure]]:
     groups, name = section.groups, section.name
     if section.accuracy:
         ours, paper = section.accuracy

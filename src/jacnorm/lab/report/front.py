@@ -8,14 +8,14 @@ from pathlib import Path
 
 from ..config import read_toml
 from ..reproduce.catalog import PAGE, Item
+from ..reproduce.chapter import FAILS, HOLDS, OPEN, Chapter, Table
+from ..reproduce.chapters import quantities_in
 from ..reproduce.numbers import NOTHING, mean_sd, signed
 from ..reproduce.remarks import with_numbers
-from ..reproduce.section import FAILS, HOLDS, OPEN, Section, Table
-from ..reproduce.sections import quantities_in
 from ..reproduce.statistics import PAPER_RUNS, Summary
 from ..results import experiment_file
 
-Told = Sequence[tuple[Item, Section]]
+Told = Sequence[tuple[Item, Chapter]]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def overview(told: Told) -> Table | None:
     return Table(caption, tuple(header), tuple(rows))
 
 
-def _cells(section: Section, label: str) -> tuple[str, str, str]:
+def _cells(section: Chapter, label: str) -> tuple[str, str, str]:
     assert section.accuracy is not None
     ours, paper = (points.get(label) for points in section.accuracy)
     shown = [mean_sd(Summary(PAPER_RUNS, *point)) if point else NOTHING for point in (paper, ours)]

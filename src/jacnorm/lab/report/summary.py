@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..reproduce.catalog import Item
-from ..reproduce.section import FAILS, HOLDS, OPEN, UNTESTED, Section, Verdict
+from ..reproduce.chapter import FAILS, HOLDS, OPEN, UNTESTED, Chapter, Outcome
 
 PAPER = "Exact Spectral Norm Regularization"
 SEVERAL = {HOLDS: "hold", FAILS: "do not hold"}  # as a verb of more than one
@@ -18,7 +18,7 @@ class Sentence:
     """Words of the paper, and what became of each claim that tests them, with its table or figure."""
 
     words: str
-    verdicts: tuple[tuple[str, Verdict], ...]
+    verdicts: tuple[tuple[str, Outcome], ...]
 
     @property
     def tally(self) -> tuple[tuple[str, str], ...]:
@@ -28,7 +28,7 @@ class Sentence:
         return tuple((o, f"{found[o]} {o if found[o] == 1 else SEVERAL.get(o, o)}") for o in there)
 
 
-def title(told: Sequence[tuple[Item, Section]]) -> str:
+def title(told: Sequence[tuple[Item, Chapter]]) -> str:
     """It says “in part” as long as something is not there."""
     theirs = [section for item, section in told if item.is_papers and not section.empty]
     if not theirs:
@@ -42,9 +42,9 @@ def title(told: Sequence[tuple[Item, Section]]) -> str:
     return f"{PAPER}: a reproduction" + ("" if whole else " in part")
 
 
-def sentences(told: Sequence[tuple[str, Sequence[Verdict]]]) -> tuple[Sentence, ...]:
+def sentences(told: Sequence[tuple[str, Sequence[Outcome]]]) -> tuple[Sentence, ...]:
     """In the order in which they come up. A claim that quotes nothing stands under its table's title."""
-    found: dict[str, list[tuple[str, Verdict]]] = {}
+    found: dict[str, list[tuple[str, Outcome]]] = {}
     for where, verdicts in told:
         for verdict in verdicts:
             if not verdict.ours:

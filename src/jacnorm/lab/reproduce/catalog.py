@@ -10,8 +10,8 @@ from ..errors import UsageError
 from ..results import experiment_name
 from ..sweep.experiment import Experiment, read_experiment
 from ..wording import did_you_mean
+from .chapter import Groups
 from .plan import FigurePlan, read_figure
-from .section import Groups
 
 ITEMS = ("table1", "figure3", "figure4", "figure5")
 QUICK = "digits"  # the data of a quick look: the whole chain, and no reproduction

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from ..claim import Claim
+from .chapter import FAILS, HOLDS, OPEN, UNTESTED, Outcome, Quantities
 from .numbers import interval, probability, signed
-from .section import FAILS, HOLDS, OPEN, UNTESTED, Quantities, Verdict
 from .statistics import (
     LEVEL,
     Difference,
@@ -25,7 +25,7 @@ from .statistics import (
 )
 
 
-def judge(claims: Sequence[Claim], quantities: Quantities, units: Mapping[str, str]) -> tuple[Verdict, ...]:
+def decide(claims: Sequence[Claim], quantities: Quantities, units: Mapping[str, str]) -> tuple[Outcome, ...]:
     """Comparisons and rises share one error rate, by Holm's correction: the paper's one, and ours another, so
     that what we ask makes nothing of the paper's harder to confirm. `units` are the quantities'.
     """
@@ -35,7 +35,7 @@ def judge(claims: Sequence[Claim], quantities: Quantities, units: Mapping[str, s
         family = {claim: found.p for claim, found in tested.items() if claim.ours is ours}
         corrected |= zip(family, holm(list(family.values())), strict=True)
     return tuple(
-        _judged(claim, quantities, units.get(claim.quantity, ""), tested.get(claim), corrected.get(claim))
+        _decided(claim, quantities, units.get(claim.quantity, ""), tested.get(claim), corrected.get(claim))
         for claim in claims
     )
 
@@ -83,9 +83,9 @@ def _above(claim: Claim) -> tuple[str, ...]:
     return claim.any_of or (claim.more,)
 
 
-def _judged(
+def _decided(
     claim: Claim, quantities: Quantities, unit: str, found: Best | Rise | None, p: float | None
-) -> Verdict:
+) -> Outcome:
     methods = quantities.get(claim.quantity, {})
     asked = claim.named if claim.less or claim.methods else tuple(methods)
     if absent := [name for name in asked if not methods.get(name)]:
@@ -126,13 +126,13 @@ def _chance(found: Best | Rise, p: float) -> str:
     return f"{both}, n = {found.n}"
 
 
-def _verdict(claim: Claim, outcome: str, evidence: str, compared: tuple[str, ...] = ()) -> Verdict:
-    return Verdict(claim.text, outcome, evidence, claim.ours, claim.says, compared)
+def _verdict(claim: Claim, outcome: str, evidence: str, compared: tuple[str, ...] = ()) -> Outcome:
+    return Outcome(claim.text, outcome, evidence, claim.ours, claim.says, compared)
 
 
 def _rising(
     claim: Claim, of: Mapping[str, Values], by: Mapping[str, Values], found: Rise | None, p: float | None
-) -> Verdict:
+) -> Outcome:
     if absent := [name for name in of if not by.get(name)]:
         return _verdict(claim, UNTESTED, f"no {claim.rises_with} of {', '.join(absent)}")
     if found is None or p is None:
@@ -145,7 +145,7 @@ def _rising(
     return _verdict(claim, _outcome(found.rises, p), evidence)
 
 
-def _alike(claim: Claim, methods: Mapping[str, Values], unit: str) -> Verdict:
+def _alike(claim: Claim, methods: Mapping[str, Values], unit: str) -> Outcome:
     """Holds if every interval is inside the margin; does not if one, widened for their number, is outside.
     The interval that is shown is the one that decides.
     """
@@ -175,7 +175,7 @@ def _differences(
     return {pair: d for pair, d in found.items() if d is not None}
 
 
-def _ratio(claim: Claim, methods: Mapping[str, Values]) -> Verdict:
+def _ratio(claim: Claim, methods: Mapping[str, Values]) -> Outcome:
     assert claim.factor is not None
     if any(value <= 0 for name in (claim.more, claim.less) for value in methods[name].values()):
         return _open(claim, f"{claim.quantity} is not always above 0: there is no ratio")
@@ -207,5 +207,5 @@ def _too_few(claim: Claim, methods: Mapping[str, Values], unit: str = "") -> str
     return f"{shown} in the one seed in common: there is nothing to test"
 
 
-def _open(claim: Claim, why: str, compared: tuple[str, ...] = ()) -> Verdict:
+def _open(claim: Claim, why: str, compared: tuple[str, ...] = ()) -> Outcome:
     return _verdict(claim, OPEN, why, compared)

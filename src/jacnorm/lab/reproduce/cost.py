@@ -8,8 +8,8 @@ from typing import Any
 from ..evaluate.estimation import BOUND_IMAGES, ITERATIONS
 from ..evaluate.stored import cost, stored_vectors
 from ..evaluate.times import BATCH_SIZES, KINDS, REPEATS
+from .chapter import Groups, Quantities, Table
 from .numbers import NOTHING, mean_sd
-from .section import Groups, Quantities, Table
 from .statistics import summary
 from .subject import Bench, Network
 
@@ -26,7 +26,7 @@ ROWS = {
 
 
 @dataclass(frozen=True)
-class Cost:
+class TimeAndError:
     """Quantities: time: a step of each of KINDS at the largest batch, plain step = 1; error: mean of
     |estimate − σ|/σ after a round of power iteration from a random or a stored vector, or of Lanczos, and of
     the product of norms. random-round-beside-stored is on the networks of stored-round.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..evaluate.boundary import DIRECTIONS, boundary
+from .chapter import Groups, Quantities, Table
 from .numbers import NOTHING, mean_sd
-from .section import Groups, Quantities, Table
 from .statistics import summary
 from .subject import Bench, Network
 

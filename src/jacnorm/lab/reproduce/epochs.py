@@ -7,9 +7,9 @@ from statistics import fmean, median
 
 from ..results import Result
 from ..sweep.experiment import Experiment
+from .chapter import Table
 from .choice import Choice
 from .numbers import NOTHING, mean_sd
-from .section import Table
 from .statistics import PAPER_RUNS, Summary, Values, summary
 
 LATE = 10  # epochs

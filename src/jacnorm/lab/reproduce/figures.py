@@ -14,14 +14,14 @@ from tqdm import tqdm
 from ..claim import Claim
 from ..machine import environment
 from ..nets import is_own
-from ..results import Asked, append_result, neighbours, read_asked, read_results, short
+from ..results import Selection, append_result, neighbours, read_results, select, short
 from ..sweep.experiment import Experiment
+from .chapter import Chapter, Groups, Quantities, Relation
 from .choice import Choice
-from .claims import judge
+from .claims import decide
 from .networks import kept_networks, unpack
 from .numbers import count
 from .plan import FigurePlan
-from .section import Groups, Quantities, Relation, Section
 from .settings import with_settings
 from .statistics import common
 from .subject import Bench, Network, networks
@@ -38,7 +38,7 @@ class Subjects:
     table: Experiment
     choices: tuple[Choice, ...]
     networks: tuple[Network, ...]
-    stored: Asked
+    stored: Selection
 
     def lacking(self, network: Network) -> list[str]:
         """The kinds that are not measured yet, or were with other settings."""
@@ -60,7 +60,7 @@ class Subjects:
 def subjects(plan: FigurePlan, table: Experiment) -> Subjects:
     _, choices = read_table1(table)
     found = networks(choices, plan.measurement.methods)
-    stored = read_asked(plan.results, {n.config.id for n in found})
+    stored = select(plan.results, {n.config.id for n in found})
     return Subjects(plan, table, choices, found, stored)
 
 
@@ -128,7 +128,7 @@ def _record(kind: str, network: Network, plan: FigurePlan, bench: Bench) -> dict
     return {**head, **part, "environment": environment(bench.device)}
 
 
-def figure(plan: FigurePlan, table: Experiment) -> Section:
+def figure(plan: FigurePlan, table: Experiment) -> Chapter:
     """All that is told of it; nothing is measured."""
     found = subjects(plan, table)
     records = _records(found, table)
@@ -136,8 +136,8 @@ def figure(plan: FigurePlan, table: Experiment) -> Section:
     measured = sum(map(len, groups.values()))
     beside = subjects(plan.beside, table) if plan.beside else None
     quantities = plan.quantities(records, _records(beside, table) if beside else {})
-    verdicts = judge(plan.claims, quantities, plan.units) if groups else ()
-    return Section(
+    verdicts = decide(plan.claims, quantities, plan.units) if groups else ()
+    return Chapter(
         name=plan.name,
         title=plan.title,
         notes=(_whose(table), *plan.measurement.notes(groups), *_missing(found, measured)),

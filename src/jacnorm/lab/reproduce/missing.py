@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..config import RunConfig
-from ..results import Asked, has_diverged, validation_loss
+from ..results import Selection, has_diverged, validation_loss
 from ..sweep.experiment import Experiment
 from ..sweep.naming import names
 from .choice import Choice
@@ -13,7 +13,7 @@ from .choice import Choice
 MOST_NAMED = 8
 
 
-def diverged(experiment: Experiment, stored: Asked) -> tuple[str, ...]:
+def diverged(experiment: Experiment, stored: Selection) -> tuple[str, ...]:
     """Such runs are results as well."""
     there = [run for run in experiment.all_runs if run.id in stored.results]
     found = [run for run in there if has_diverged(stored.results[run.id])]
@@ -27,7 +27,7 @@ def diverged(experiment: Experiment, stored: Asked) -> tuple[str, ...]:
     return (f"Diverged, so never chosen and without an accuracy: {each}{more}.{nothing}",)
 
 
-def missing(experiment: Experiment, stored: Asked, choices: Sequence[Choice]) -> tuple[str, ...]:
+def missing(experiment: Experiment, stored: Selection, choices: Sequence[Choice]) -> tuple[str, ...]:
     """What is not there yet; empty when all is."""
     if not stored.results:
         return ("No results yet.",)
@@ -50,7 +50,7 @@ def missing(experiment: Experiment, stored: Asked, choices: Sequence[Choice]) ->
     return (f"Still missing: {'; '.join(lacking)}.",) if lacking else ()
 
 
-def under_way(experiment: Experiment, stored: Asked) -> str:
+def under_way(experiment: Experiment, stored: Selection) -> str:
     """How far the stage is that the sweep is in; nothing when all is there."""
     if experiment.screening_epochs is None:
         return _part(experiment.runs, stored, "runs")
@@ -61,6 +61,6 @@ def under_way(experiment: Experiment, stored: Asked) -> str:
     )
 
 
-def _part(runs: Sequence[RunConfig], stored: Asked, what: str) -> str:
+def _part(runs: Sequence[RunConfig], stored: Selection, what: str) -> str:
     done = sum(run.id in stored.results for run in runs)
     return "" if done == len(runs) else f"{done} of {len(runs)} {what}"

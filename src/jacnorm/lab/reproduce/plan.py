@@ -23,13 +23,13 @@ from ..config import ConfigError, read_toml
 from ..results import experiment_file, experiment_name, results_file
 from ..sweep.experiment import of_protocol
 from ..wording import did_you_mean
-from .cost import Cost
+from .chapter import Groups, Quantities
+from .cost import TimeAndError
 from .distances import Distances
 from .robustness import Robustness
-from .section import Groups, Quantities
 from .subject import Measurement
 
-MEASUREMENTS: dict[int, type[Any]] = {3: Robustness, 4: Distances, 5: Cost}
+MEASUREMENTS: dict[int, type[Any]] = {3: Robustness, 4: Distances, 5: TimeAndError}
 KEYS = {"figure", "title", "networks", "beside", "measure", "claims", "remarks"}
 
 

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..config import ConfigError, read_toml
+from .chapter import Quantities
 from .numbers import NOTHING, plain
-from .section import Quantities
 from .statistics import common, summary
 
 NUMBER = re.compile(r"\{(-?)([\w-]+)(%?)(?:@([\w./-]+))?: ([\w-]+)(?: - ([\w-]+))?\}")

@@ -12,8 +12,8 @@ from ..evaluate.adversarial import ATTACKS, EPSILON, QUERIES, STEPS, adversarial
 from ..evaluate.judge import judge
 from ..evaluate.noise import VARIANCES, white_noise
 from ..evaluate.record import alarms
+from .chapter import POINTS, Groups, Quantities, Table
 from .numbers import mean_sd
-from .section import POINTS, Groups, Quantities, Table
 from .statistics import summary
 from .subject import Bench, Network
 

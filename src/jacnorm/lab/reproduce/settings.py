@@ -9,9 +9,9 @@ from typing import Any
 from ..config import TOLD_BY_THE_LABEL, RunConfig, field_names
 from ..results import validation_loss
 from ..sweep.experiment import Experiment
+from .chapter import Outcome, Table
 from .choice import Choice
 from .numbers import NOTHING, mean_sd, plain
-from .section import Table, Verdict
 from .statistics import summary
 
 ALWAYS = ("learning_rate", "batch_size", "weight")
@@ -59,7 +59,7 @@ def _row(experiment: Experiment, choice: Choice, names: Sequence[str]) -> tuple[
     return (choice.label, *cells, *losses, f"{choice.compared} of {choice.settings}")
 
 
-def with_settings(verdicts: Sequence[Verdict], choices: Sequence[Choice]) -> tuple[Verdict, ...]:
+def with_settings(verdicts: Sequence[Outcome], choices: Sequence[Choice]) -> tuple[Outcome, ...]:
     """Two methods may differ in more than the regularizer, which a reader must not miss."""
     chosen = {choice.label: choice.setting for choice in choices}
     found = []

@@ -14,8 +14,8 @@ from ..config import RunConfig, make_config
 from ..data import DataSet, Split, load
 from ..nets import Normalized
 from ..run_files import load_run
+from .chapter import Groups, Quantities, Table
 from .choice import Choice
-from .section import Groups, Quantities, Table
 
 
 @dataclass(frozen=True)

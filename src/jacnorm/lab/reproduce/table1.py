@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ..results import Asked, read_asked
+from ..results import Selection, select
 from ..sweep.experiment import Experiment
+from .chapter import POINTS, Chapter, Outcome, Points, Quantities, Table
 from .choice import Choice, choose
-from .claims import judge
+from .claims import decide
 from .epochs import best_accuracies, epoch_table, is_watched, late_accuracies
 from .missing import diverged, missing, under_way
 from .numbers import NOTHING, count, mean_sd, signed
-from .section import POINTS, Points, Quantities, Section, Table, Verdict
 from .settings import settings_table, with_settings
 from .statistics import PAPER_RUNS, Summary, Values, standard_errors, summary
 
@@ -26,18 +26,18 @@ PROTOCOLS = {
 }
 
 
-def read_table1(experiment: Experiment) -> tuple[Asked, tuple[Choice, ...]]:
-    stored = read_asked(experiment.results, {run.id for run in experiment.all_runs})
+def read_table1(experiment: Experiment) -> tuple[Selection, tuple[Choice, ...]]:
+    stored = select(experiment.results, {run.id for run in experiment.all_runs})
     return stored, choose(experiment, stored.results)
 
 
-def table1(experiment: Experiment) -> Section:
+def table1(experiment: Experiment) -> Chapter:
     """All that is told of it; nothing is trained."""
     stored, choices = read_table1(experiment)
     accuracy = {choice.label: accuracies(choice) for choice in choices}
     to_come = under_way(experiment, stored)
     quantities = _quantities(experiment, choices)
-    return Section(
+    return Chapter(
         name=experiment.name,
         title=experiment.title,
         notes=(
@@ -195,8 +195,8 @@ def _quantities(experiment: Experiment, choices: Sequence[Choice]) -> dict[str, 
 
 def _verdicts(
     experiment: Experiment, choices: Sequence[Choice], quantities: Quantities
-) -> tuple[Verdict, ...]:
-    verdicts = judge(experiment.claims, quantities, dict.fromkeys(quantities, POINTS))
+) -> tuple[Outcome, ...]:
+    verdicts = decide(experiment.claims, quantities, dict.fromkeys(quantities, POINTS))
     return with_settings(verdicts, choices)
 
 

@@ -23,7 +23,7 @@ POINTS = "points of accuracy"
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Outcome:
     text: str
     outcome: str
     evidence: str
@@ -66,12 +66,12 @@ class Relation:
 
 
 @dataclass(frozen=True)
-class Section:
+class Chapter:
     name: str  # the experiment's
     title: str
     notes: tuple[str, ...]  # how the numbers came about, what is missing
     tables: tuple[Table, ...] = ()
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[Outcome, ...] = ()
     warnings: tuple[str, ...] = ()
     under_way: str = ""  # how far the runs are; nothing when all are there
     accuracy: tuple[Points, Points] | None = None  # ours and the paper's, to draw
@@ -102,15 +102,15 @@ def _wrapped(text: str) -> str:
     return fill(text, 100, break_on_hyphens=False, break_long_words=False)
 
 
-def _words(verdict: Verdict) -> str:
+def _words(verdict: Outcome) -> str:
     return "\n".join(map(_wrapped, verdict.says))
 
 
-def _told(says: str, verdicts: list[Verdict]) -> str:
+def _told(says: str, verdicts: list[Outcome]) -> str:
     """Verdicts, below the words of the paper that they are about."""
     return "\n".join([*([says] if says else []), *map(_line, verdicts)])
 
 
-def _line(verdict: Verdict) -> str:
+def _line(verdict: Outcome) -> str:
     whose = " (ours)" if verdict.ours else ""
     return f"  {verdict.outcome.upper()}: {verdict.text}{whose}\n    {verdict.evidence}"

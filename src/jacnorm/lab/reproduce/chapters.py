@@ -9,13 +9,13 @@ from pathlib import Path
 from ..results import experiment_file, results_file
 from ..sweep.experiment import Experiment
 from .catalog import Item, read_item
+from .chapter import Chapter, Quantities
 from .figures import figure
 from .remarks import read_remarks
-from .section import Quantities, Section
 from .table1 import table1
 
 
-def read_section(item: Item) -> Section:
+def read_chapter(item: Item) -> Chapter:
     section = _section(item)
     remarks = read_remarks(item.file, lambda name: quantities(item, name) if name else section.quantities)
     return replace(section, remarks=remarks)
@@ -39,7 +39,7 @@ def _quantities(file: Path, folder: Path | None, _written: int) -> Quantities:
     return _section(read_item(file, folder)).quantities
 
 
-def _section(item: Item) -> Section:
+def _section(item: Item) -> Chapter:
     return table1(item.table) if item.figure is None else figure(item.figure, item.table)
 
 
