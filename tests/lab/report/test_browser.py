@@ -112,7 +112,7 @@ def test_nothing_is_fetched(looks):
 def test_a_page_that_sticks_out_is_noticed(page, tmp_path):
     """The test can fail."""
     wide = '<div style="width: 500px">wide</div><img src="http://localhost:9/picture.png">'
-    looks = measured(page.read_text().replace("<main>", f"<main>{wide}"), [PHONE], tmp_path)
+    looks = measured(page.read_text().replace('<main id="top">', f'<main id="top">{wide}'), [PHONE], tmp_path)
     assert looks[PHONE]["scroll"] > PHONE
     assert looks[PHONE]["sticking"] != []
     assert looks[PHONE]["fetched"] == ["http://localhost:9/picture.png"]

@@ -195,9 +195,9 @@ def test_sweep_reproduce_and_report(home, reproduce, capsys):
     assert main(["report", "--markdown", "docs/reproduction.md"]) == 0
     assert "report.html: 6 tables and figures" in capsys.readouterr().out
     page = (home / "report.html").read_text()
-    assert page.count("<svg") == 1 + 4 + 1 + 2
+    assert page.count("<svg") == 2 * 1 + 4 + 2 * 1 + 2
     numbers = next(line for line in first.splitlines() if line.startswith("spectral-bound")).split("  ")
     for cell in filter(None, numbers):  # what was printed is on the page and in the Markdown
         assert cell.strip() in page
         assert cell.strip() in (home / "docs" / "reproduction.md").read_text()
-    assert len(list((home / "docs" / "reproduction").glob("*.svg"))) == 8
+    assert len(list((home / "docs" / "reproduction").glob("*.svg"))) == 10

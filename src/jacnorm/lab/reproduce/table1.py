@@ -8,10 +8,9 @@ from dataclasses import replace
 from ..results import Selection, select
 from ..sweep.experiment import Experiment
 from .chapter import POINTS, Chapter, Outcome, Points, Quantities, Table
-from .choice import Choice, choose
+from .choice import Choice, choose, diverged, missing, under_way
 from .claims import decide
 from .epochs import best_accuracies, epoch_table, is_watched, late_accuracies
-from .missing import diverged, missing, under_way
 from .numbers import NOTHING, count, mean_sd, signed
 from .settings import settings_table, with_settings
 from .statistics import PAPER_RUNS, Summary, Values, standard_errors, summary
