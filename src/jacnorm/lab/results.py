@@ -163,7 +163,7 @@ def is_there(record: Result, found: Results) -> bool:
     if before is None:
         return record["id"] in found.newer
     done = before.get("settings", {})
-    return all(done.get(part) == short(how) for part, how in record.get("settings", {}).items())
+    return all(short(done.get(part)) == short(how) for part, how in record.get("settings", {}).items())
 
 
 @contextmanager
