@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 import jacnorm as jn
 from jacnorm.engines.rules import maxpool, one_channel
-from jacnorm.tracing import CAN_TRACE
+from jacnorm.pytorch.tracing import CAN_TRACE
 
 pytestmark = pytest.mark.skipif(not CAN_TRACE, reason="an older torch: refused, see recording.linearized")
 SAMPLES = 12

@@ -444,7 +444,7 @@ def test_methods_of_two_objects_are_two():
 
 
 def test_a_known_function_does_not_keep_its_modules():
-    from jacnorm.verdicts import known_to_code
+    from jacnorm.trust.verdicts import known_to_code
 
     gc.collect()
     before = len(known_to_code)

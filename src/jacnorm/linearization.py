@@ -9,7 +9,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from .checks import check_vector
 from .engines.layers import WeightedLayer
 from .engines.pairing import Pairing, product
 from .engines.reads import Reads
@@ -20,8 +19,9 @@ from .errors import InputError
 from .estimators.gram import rows
 from .estimators.operator import Transposed, is_wide
 from .estimators.transforms import Affine, Map, Weighted
-from .precision import HALF, at_least_single, without_autocast
-from .tracing import tracing
+from .pytorch.precision import HALF, at_least_single, without_autocast
+from .pytorch.tracing import tracing
+from .trust.checks import check_vector
 
 Transform = Callable[["Linearization", Tensor], "Linearization"]  # of J at some positions in the batch
 

@@ -9,12 +9,12 @@ from typing import Any, Literal, TypeVar, overload
 import torch
 from torch import Tensor, nn
 
-from .checks import check_count
 from .estimators import Estimate, InducedNorm, induced_norm, spectral_norm
 from .estimators.induced import order
 from .estimators.measure import SMALL
 from .linearization import Linearization
 from .recording import linearize
+from .trust.checks import check_count
 
 MAX_BYTES = 1 << 30
 KRYLOV = 40  # vectors of each side that Lanczos keeps at a time, at most in practice

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from .checks import check_input, check_output, run
 from .engines.ancestry import is_linked, leaves_of
 from .engines.batchnorm import Gate
 from .engines.by_autograd import ByAutograd
@@ -22,15 +21,16 @@ from .engines.section import Section
 from .engines.tape import Plan, Step, Tape, version
 from .engines.traced import check_plan
 from .errors import InputError, UnsupportedModelError
-from .forwarding import replaced_forward
 from .linearization import Linearization
-from .modules import modules_of, random_state, unchanged
-from .precision import without_autocast
+from .pytorch.forwarding import replaced_forward
+from .pytorch.modules import modules_of, random_state, unchanged
+from .pytorch.precision import without_autocast
+from .pytorch.switches import unfused_attention
+from .pytorch.tracing import CAN_TRACE, refuse, tracing, while_tracing
 from .request import BatchNorm, Engine, Request
-from .switches import unfused_attention
-from .tracing import CAN_TRACE, refuse, tracing, while_tracing
-from .verdicts import Verdict, known_plan, verdict
-from .verify import check_independent, doubts, one_way, refusal
+from .trust.checks import check_input, check_output, run
+from .trust.verdicts import Verdict, known_plan, verdict
+from .trust.verify import check_independent, doubts, one_way, refusal
 
 
 def linearize(

@@ -13,7 +13,7 @@ from .engines.batchnorm import Gate, Statistics
 from .engines.recorder import Recorder
 from .engines.section import Section
 from .engines.traced import TracedRecorder
-from .verdicts import Kind, kind
+from .trust.verdicts import Kind, kind
 
 Engine = Literal["auto", "layerwise", "autograd"]
 BatchNorm = Literal["fixed", "flowing"]

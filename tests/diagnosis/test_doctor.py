@@ -19,7 +19,7 @@ import jacnorm as jn
 from jacnorm.diagnosis.cost import step_cost
 from jacnorm.diagnosis.examine import examine
 from jacnorm.lab.nets import LeNet, ResNet18
-from jacnorm.modules import unchanged
+from jacnorm.pytorch.modules import unchanged
 
 
 @pytest.fixture(autouse=True)

@@ -118,7 +118,7 @@ def test_resuming_ends_with_the_very_same_weights(method, net, digits, tmp_path,
             train(config, few, tmp_path / "parts")
     with pytest.raises(UsageError, match="add --resume"):
         train(config, few, tmp_path / "parts")
-    import jacnorm.verify
+    import jacnorm.trust.verify
 
     jacnorm.verdicts._histories.clear()  # as in a new process
     parts = train(config, few, tmp_path / "parts", resume=True)

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..modules import modules_of, unchanged
 from ..penalties import SpectralPenalty
+from ..pytorch.modules import modules_of, unchanged
 from ..recording import linearize
 from .examiner import wait_for
 

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..checks import check_input
 from ..errors import CoupledSamplesError, JacnormError, NonFiniteError, UnsupportedModelError
 from ..linearization import Linearization
-from ..modules import modules_of, paths, random_state, unchanged
+from ..pytorch.modules import modules_of, paths, random_state, unchanged
 from ..recording import linearize
+from ..trust.checks import check_input
 from .cost import step_cost
 from .examiner import Call, Examiner, place, where
 from .findings import findings, gradients

@@ -15,14 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .. import checks, engines
+from .. import engines
 from ..engines.calls import CONSTANT, canonical_name, opened
 from ..engines.hooks import seeing_module_hooks
 from ..engines.recorder import Recorder
 from ..engines.tape import Slot, Step
 from ..errors import CoupledSamplesError, UnsupportedModelError
-from ..tracing import uncompiled
-from ..verify import check_independent
+from ..pytorch.tracing import uncompiled
+from ..trust import checks
+from ..trust.verify import check_independent
 
 PIECEWISE = frozenset(
     [

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from ..linearization import Linearization
-from ..modules import named_parameters
 from ..penalties import SpectralPenalty
+from ..pytorch.modules import named_parameters
 from .examiner import Call
 
 MANY_DEAD = 0.5

@@ -22,8 +22,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import UnsupportedModelError
-from ..precision import HALF, at_least_single
-from ..tracing import inside_torch_func, tracing
+from ..pytorch.precision import HALF, at_least_single
+from ..pytorch.tracing import inside_torch_func, tracing
 from .rules.table import Call
 
 aten = torch.ops.aten

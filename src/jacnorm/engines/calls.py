@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..tracing import while_tracing
+from ..pytorch.tracing import while_tracing
 
 # Calls whose result carries no derivative, although it is made of floats.
 CONSTANT = frozenset(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UnsupportedModelError
-from ..precision import at_least_single
+from ..pytorch.precision import at_least_single
 from .by_autograd import OwnCall, by_itself
 from .own import take_back, wrong_gradient
 from .rules import RULES, Call

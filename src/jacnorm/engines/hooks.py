@@ -10,8 +10,8 @@ import torch
 from torch.nn.modules._functions import BackwardHookFunction
 from torch.overrides import handle_torch_function, has_torch_function
 
-from ..switches import Switch
-from ..tracing import tracing
+from ..pytorch.switches import Switch
+from ..pytorch.tracing import tracing
 from .batchnorm import Gate
 
 NAME = "backward_hook"

@@ -14,9 +14,9 @@ from torch.autograd.function import BackwardCFunction, Function
 from torch.overrides import handle_torch_function, has_torch_function
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from ..checks import check_count
 from ..errors import InputError, UnsupportedModelError
-from ..tracing import tracing
+from ..pytorch.tracing import tracing
+from ..trust.checks import check_count
 from .rules.table import MISSING, RULES, Call, NoRule, Rule
 
 Target = TypeVar("Target", bound=Callable[..., Any])

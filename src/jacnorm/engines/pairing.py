@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from ..errors import InputError
-from ..tracing import inside_torch_func, tracing
+from ..pytorch.tracing import inside_torch_func, tracing
 from .tape import Slot, Step, Tape
 
 Again = Callable[[], Tensor]

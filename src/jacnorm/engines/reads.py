@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..tracing import tracing
+from ..pytorch.tracing import tracing
 from .calls import tensors
 from .rules.table import LIST, Borrowed, Rule
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ..tracing import inside_torch_func, tracing
+from ..pytorch.tracing import inside_torch_func, tracing
 from . import hooks
 from .ancestry import Ancestry
 from .batchnorm import Gate, Statistics, batch_norm, in_functional_order, under_saved_tensor_hooks

@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..checks import check_output, run
 from ..errors import InputError, UnsupportedModelError
-from ..tracing import uncompiled
+from ..pytorch.tracing import uncompiled
+from ..trust.checks import check_output, run
 from .ancestry import Ancestry
 from .hooks import seeing_module_hooks
 from .recorder import Recorder

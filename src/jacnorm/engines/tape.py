@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._pytree import register_pytree_node
 
 from ..errors import UnsupportedModelError
-from ..tracing import inside_torch_func, tracing
+from ..pytorch.tracing import inside_torch_func, tracing
 
 if TYPE_CHECKING:
     from .pairing import Pairing

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from ..errors import UnsupportedModelError
-from ..tracing import while_tracing
+from ..pytorch.tracing import while_tracing
 from .recorder import Recorder
 from .slots import TracedSlots
 from .tape import Plan

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..tracing import tracing
+from ..pytorch.tracing import tracing
 
 
 class Undo:

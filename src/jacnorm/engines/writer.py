@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from ..precision import any_autocast_enabled, as_recorded
-from ..tracing import inside_torch_func, tracing
+from ..pytorch.precision import any_autocast_enabled, as_recorded
+from ..pytorch.tracing import inside_torch_func, tracing
 from .by_autograd import ByAutograd, handle
 from .reads import Reads
 from .rules import RULES, Call

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..precision import in_full_precision
+from ..pytorch.precision import in_full_precision
 from .estimate import Estimate, from_left
 from .operator import Matrix, Operator, Transposed, as_operator, basis, decomposable, flat, is_wide, size
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..checks import check_count
-from ..precision import in_full_precision
+from ..pytorch.precision import in_full_precision
+from ..trust.checks import check_count
 from .operator import Operator, as_operator, normalized, norms, size
 
 

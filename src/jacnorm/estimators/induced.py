@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..checks import check_count
 from ..errors import InputError
-from ..precision import in_full_precision
+from ..pytorch.precision import in_full_precision
+from ..trust.checks import check_count
 from .gram import MAX_BYTES, both_ways, bytes_of, rows
 from .measure import SMALL, spectral_norm
 from .operator import Matrix, Operator, Transposed, as_operator, column, flat, is_wide, norms, size, start

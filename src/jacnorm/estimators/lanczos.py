@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..checks import check_count, check_positive
-from ..precision import in_full_precision
+from ..pytorch.precision import in_full_precision
+from ..trust.checks import check_count, check_positive
 from .estimate import Estimate, from_left
 from .operator import (
     Operator,

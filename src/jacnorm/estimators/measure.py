@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..checks import check_count, check_positive
-from ..precision import in_full_precision
+from ..pytorch.precision import in_full_precision
+from ..trust.checks import check_count, check_positive
 from .estimate import Estimate
 from .gram import both_ways, gram, rows
 from .lanczos import deflated, lanczos

@@ -7,10 +7,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ..checks import check_vector
 from ..errors import InputError, NonFiniteError
-from ..precision import at_least_single
-from ..tracing import gaussian, tracing
+from ..pytorch.precision import at_least_single
+from ..pytorch.tracing import gaussian, tracing
+from ..trust.checks import check_vector
 
 
 class Operator(Protocol):

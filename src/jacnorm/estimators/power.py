@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..checks import check_count, check_positive
 from ..errors import InputError
-from ..precision import in_full_precision
+from ..pytorch.precision import in_full_precision
+from ..trust.checks import check_count, check_positive
 from .estimate import Estimate, reached
 from .operator import Operator, as_operator, column, divided, normalized, norms, start
 

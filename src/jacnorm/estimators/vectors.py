@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..checks import check_count, check_positive
-from ..precision import in_full_precision
+from ..pytorch.precision import in_full_precision
+from ..trust.checks import check_count, check_positive
 from .gram import both_ways, rows
 from .lanczos import deflated
 from .measure import SMALL

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback
 
 from ..penalties import Penalty
+from ..pytorch.switches import unfused_attention
 from ..request import BatchNorm
-from ..switches import unfused_attention
 from .distributed import share_vectors
 from .indexing import split_index
 from .watch import Watch, measures

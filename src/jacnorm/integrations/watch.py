@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
-from ..forwarding import replaced_forward
 from ..linearization import Linearization
 from ..penalties import Penalty, SpectralPenalty
+from ..pytorch.forwarding import replaced_forward
 from ..recording import linearize
 from ..request import BatchNorm
 

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..checks import as_tensor, check_count, check_positive, is_number
 from ..errors import InputError
 from ..linearization import Linearization
-from ..precision import at_least_single, without_autocast
+from ..pytorch.precision import at_least_single, without_autocast
+from ..pytorch.tracing import gaussian, outside_torch_func, tracing
 from ..recording import asked, linearized, run_plainly
 from ..request import BatchNorm, Engine
-from ..tracing import gaussian, outside_torch_func, tracing
+from ..trust.checks import as_tensor, check_count, check_positive, is_number
 from .pace import Pace
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..checks import check_count
 from ..engines.pairing import Pairing, split_factor
 from ..estimators.operator import normalized
 from ..linearization import Linearization
+from ..trust.checks import check_count
 from .base import Penalty
 
 

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from statistics import median, quantiles
 
-from ..tracing import refuse, tracing
+from ..pytorch.tracing import refuse, tracing
 
 REMEMBERED = 30  # steps of each kind; a median of these is steady on a noisy machine
 NEEDED = 3  # steps of each kind before their times are believed

@@ -7,13 +7,13 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from ..checks import as_tensor, check_count, check_positive
 from ..engines.pairing import Pairing, split_factor
 from ..errors import InputError
 from ..estimators.operator import divided, flat, normalized, norms
 from ..estimators.operator import start as fixed_direction
 from ..linearization import Linearization
-from ..tracing import refuse, tracing, while_tracing
+from ..pytorch.tracing import refuse, tracing, while_tracing
+from ..trust.checks import as_tensor, check_count, check_positive
 from .base import Penalty
 
 MAX_SAMPLES = 10**9

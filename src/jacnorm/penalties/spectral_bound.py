@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..checks import check_count
 from ..engines.layers import WeightedLayer
 from ..engines.pairing import differentiable_once
 from ..engines.tape import Parts, Slot, Step, Tape
@@ -17,9 +16,10 @@ from ..errors import InputError, UnsupportedModelError
 from ..estimators import spectral_norm
 from ..estimators.operator import Operator, column, normalized, start
 from ..linearization import Linearization
-from ..precision import at_least_single, in_full_precision
-from ..tracing import while_tracing
-from ..verify import halves
+from ..pytorch.precision import at_least_single, in_full_precision
+from ..pytorch.tracing import while_tracing
+from ..trust.checks import check_count
+from ..trust.verify import halves
 from .base import Penalty
 
 Product = Callable[[Tensor], Tensor]

@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...tracing import inside_torch_func, tracing
+from ...pytorch.tracing import inside_torch_func, tracing
 from ..by_autograd import by_itself
 from ..tape import sum_to
 from .table import Call, NoRule, rule

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...tracing import inside_torch_func
+from ...pytorch.tracing import inside_torch_func
 
 WORTHWHILE = 20_000  # numbers; below, the calls cost more than they save
 

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...precision import at_least_single
-from ...tracing import inside_torch_func, tracing
+from ...pytorch.precision import at_least_single
+from ...pytorch.tracing import inside_torch_func, tracing
 from .arithmetic import axes_of, insert_axes
 from .table import Call, NoRule, rule
 

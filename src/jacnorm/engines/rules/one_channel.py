@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...tracing import inside_torch_func
+from ...pytorch.tracing import inside_torch_func
 from .table import MISSING, Call
 
 Product = Callable[[Tensor, Tensor], Tensor]

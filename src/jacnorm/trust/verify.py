@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .engines.ancestry import custom_functions
-from .engines.checking import COARSE, FLOOR
-from .engines.tape import Tape
-from .errors import CoupledSamplesError, UnsupportedModelError
-from .precision import at_least_single
+from ..engines.ancestry import custom_functions
+from ..engines.checking import COARSE, FLOOR
+from ..engines.tape import Tape
+from ..errors import CoupledSamplesError, UnsupportedModelError
+from ..pytorch.precision import at_least_single
 
 
 def check_independent(tape: Tape, output: Tensor, *, thoroughly: bool = True) -> bool:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.torch_version import TorchVersion
 
-from .errors import UnsupportedModelError
+from ..errors import UnsupportedModelError
 from .switches import eager
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .errors import InputError, JacnormError, ModelError, NonFiniteError, UnsupportedModelError
-from .tracing import tracing
+from ..errors import InputError, JacnormError, ModelError, NonFiniteError, UnsupportedModelError
+from ..pytorch.tracing import tracing
 
 
 def check_input(x: object, at: str | None = None) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..engines.tape import Plan, Tape, Way
+from ..pytorch.modules import modules_of
+from ..pytorch.tracing import inside_torch_func, while_tracing
 from .closures import LARGE, ByCode, is_made_anew
-from .engines.tape import Plan, Tape, Way
-from .modules import modules_of
-from .tracing import inside_torch_func, while_tracing
 
 Shape = tuple[int, ...]  # of a sample
 Kind = tuple[Shape, torch.dtype, str, Any]

@@ -1,0 +1,1 @@
+"""What tames PyTorch: precision, tracing, settings that all threads share, modules behind a model."""
