@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from .engines.layers import WeightedLayer
+from .engines.layers import Layer
 from .engines.pairing import Pairing, product
 from .engines.reads import Reads
 from .engines.recorder import Recorder
@@ -185,7 +185,7 @@ class Linearization:
         return f"Linearization({shapes}, engine={self.engine!r}{why})"
 
 
-def _weights(layers: list[WeightedLayer]) -> Reads:
+def _weights(layers: list[Layer]) -> Reads:
     """All that is looked after where autograd serves, which looks after the rest itself."""
     reads = Reads()
     for layer in layers:

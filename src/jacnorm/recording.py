@@ -71,10 +71,10 @@ def linearize(
     >>> linearize(model, torch.randn(2, 4), at="0", to="2")
     Linearization((2, 8) -> (2, 3), engine='layerwise')
     """
-    return linearized(asked(model, x, args, kwargs, engine, batch_norm, at, to))
+    return linearized(request_for(model, x, args, kwargs, engine, batch_norm, at, to))
 
 
-def asked(
+def request_for(
     model: Callable[..., Tensor],
     x: Tensor,
     args: tuple[Any, ...],
@@ -291,11 +291,11 @@ def _made(
             raise InputError(
                 "x was written into since linearize(): a part of the batch would be another one."
             )
-        asked, device = request.part(positions, statistics), request.x.device
+        smaller, device = request.part(positions, statistics), request.x.device
         if tracing() or not request.has_rows:
-            return linearized(asked)
+            return linearized(smaller)
         before = random_state(device)
-        J = linearized(asked)
+        J = linearized(smaller)
         if torch.equal(before, random_state(device)):  # else there are other dropout masks
             _check_part(J.output.detach(), whole[positions])
         return J

@@ -14,7 +14,7 @@ from .rules import RULES, Call, NoRule
 
 
 @dataclass(slots=True)
-class WeightedLayer:
+class Layer:
     """One use of a weight, as an operator on the input it really had."""
 
     name: str
@@ -33,18 +33,18 @@ class WeightedLayer:
 
 def is_layer(func: Any, args: tuple[Any, ...]) -> bool:
     rule = RULES.get(canonical_name(func, args)[0])
-    return rule is not None and rule.weighted
+    return rule is not None and rule.is_layer
 
 
-def layer_called(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> WeightedLayer | None:
+def layer_called(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Layer | None:
     """The layer that this call is one of, if it is, where the call itself is not recorded."""
     args, kwargs = one_way(args, kwargs)
     name, _ = canonical_name(func, args)
     with suppress(NoRule, TypeError):  # called as no layer is
-        return weighted_layer(name, RULES[name].apply((True, False), *args, **kwargs), *args[:2], **kwargs)
+        return layer_of(name, RULES[name].apply((True, False), *args, **kwargs), *args[:2], **kwargs)
     return None
 
 
-def weighted_layer(name: str, call: Call, x: Tensor, weight: Tensor, **_: Any) -> WeightedLayer:
+def layer_of(name: str, call: Call, x: Tensor, weight: Tensor, **_: Any) -> Layer:
     """From what the rule makes of the call's arguments."""
-    return WeightedLayer(name, weight, x.shape[-1:] if name == "linear" else x.shape[1:], call)
+    return Layer(name, weight, x.shape[-1:] if name == "linear" else x.shape[1:], call)

@@ -37,7 +37,7 @@ def factors(rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[T
     """The arguments of a call that F and Fᵀ may read: weights, masks, indices; not what is added."""
     if tracing() or rule.data == LIST:
         return []
-    if rule.weighted:
+    if rule.is_layer:
         return [t for t in (*args[1:2], kwargs.get("weight")) if isinstance(t, Tensor)]
     if rule.product:
         return [a for a in args if isinstance(a, Tensor)]

@@ -28,7 +28,7 @@ from .calls import (
     tensors,
 )
 from .checking import one_way_only
-from .layers import WeightedLayer, is_layer, layer_called, weighted_layer
+from .layers import Layer, is_layer, layer_called, layer_of
 from .reads import Reads, factors, placed
 from .rules import MISSING, RULES, Call, NoRule, NotRecorded, OneWay, Rule
 from .rules.table import LIST, REST
@@ -66,7 +66,7 @@ class Recorder(TorchFunctionMode):
         self.statistics: list[Statistics | None] = []  # of each batch norm; None in evaluation mode
         self._second_run = bool(given)  # of the same batch, or a part of it
         self._given = iter(given)  # the statistics of the first run
-        self.layers: list[WeightedLayer] = []
+        self.layers: list[Layer] = []
         self.flowing, self._gate, self._check = flowing, gate, check
         self.slots = slots or Slots()
         self.reads = Reads()  # by F and Fᵀ, later
@@ -218,8 +218,8 @@ class Recorder(TorchFunctionMode):
             self.reads.add(t)
         if call.borrows is not None:
             self.reads.add_borrowed(call.borrows)
-        if rule.weighted and sources[1] is None:
-            self.layers.append(weighted_layer(name, call, *args[:2], **kwargs))
+        if rule.is_layer and sources[1] is None:
+            self.layers.append(layer_of(name, call, *args[:2], **kwargs))
         count = len(self.writer.steps)
         self.writer.add(name, sources, args[0] if name == "__setitem__" else y, call)
         new = self.writer.steps[count:]
@@ -232,7 +232,7 @@ class Recorder(TorchFunctionMode):
 
     def _factors(self, rule: Rule, args: Any, kwargs: Any, in_place: bool) -> list[Tensor]:
         """What F and Fᵀ may read again: weights, masks, indices."""
-        if rule.weighted or (len(args) == rule.data == 1 and not kwargs):  # said in `Call.reads`; none
+        if rule.is_layer or (len(args) == rule.data == 1 and not kwargs):  # said in `Call.reads`; none
             return []
         written = args[0] if in_place else None  # it is a new activation after the call
         return [t for t in factors(rule, args, kwargs) if t is not written and self.slots.of(t) is None]

@@ -13,7 +13,7 @@ from ..errors import InputError
 from ..linearization import Linearization
 from ..pytorch.precision import at_least_single, without_autocast
 from ..pytorch.tracing import gaussian, outside_torch_func, tracing
-from ..recording import asked, linearized, run_plainly
+from ..recording import linearized, request_for, run_plainly
 from ..request import BatchNorm, Engine
 from ..trust.checks import as_tensor, check_count, check_positive, is_number
 from .pace import Pace
@@ -115,7 +115,7 @@ class Penalty(nn.Module, ABC):
 
         J then has an output and no products. What is decided here holds for this J.
         """
-        request = asked(model, x, args, kwargs, engine, batch_norm, at, to)
+        request = request_for(model, x, args, kwargs, engine, batch_norm, at, to)
         factor = self.pace.factor() if torch.is_grad_enabled() else None
         J = Unrecorded(model, run_plainly(request)) if factor == 0 else linearized(request)
         J.paid_by = None if factor is None else (self, factor)

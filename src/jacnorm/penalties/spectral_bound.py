@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..engines.layers import WeightedLayer
+from ..engines.layers import Layer
 from ..engines.pairing import differentiable_once
 from ..engines.tape import Parts, Slot, Step, Tape
 from ..errors import InputError, UnsupportedModelError
@@ -77,7 +77,7 @@ class SpectralBoundPenalty(Penalty):
             v = normalized(backward(normalized(forward(v))))
         return v
 
-    def _products(self, layer: WeightedLayer) -> tuple[Product, Product, torch.Size]:
+    def _products(self, layer: Layer) -> tuple[Product, Product, torch.Size]:
         if self.convolution == "operator":
             return layer.forward, layer.backward, torch.Size((1, *layer.input_shape))
         matrix = layer.weight.flatten(1)

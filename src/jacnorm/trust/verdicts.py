@@ -28,7 +28,7 @@ class History:
     """
 
     visits: int = 0
-    faith: object = field(default_factory=object)  # that verdicts share; a new one ends that of the old
+    evidence: object = field(default_factory=object)  # that verdicts share; a new one ends that of the old
     verdicts: dict[Shape, Verdict] = field(default_factory=dict)
     plans: dict[Way, Plan] = field(default_factory=dict)  # of ways whose products are autograd's
 
@@ -50,7 +50,7 @@ class Verdict:
     doubt: str | None = None  # what may be wrong with it and cannot be found out
     refusal: str | None = None  # ... and this is why it cannot give that
     visits: int = 0
-    faith: object = None
+    evidence: object = None
     before: tuple[object, ...] | None = None  # while a check goes on: what the last one found
 
     def visit(self) -> bool:
@@ -59,7 +59,9 @@ class Verdict:
             return False
         self.visits += 1
         # Shapes that take turns might come by when it is another's turn; so each has its own, too.
-        is_due = self.history.visit() | is_power(self.visits, 8) | (self.faith is not self.history.faith)
+        is_due = (
+            self.history.visit() | is_power(self.visits, 8) | (self.evidence is not self.history.evidence)
+        )
         if is_due:
             self._begin()
         return is_due
@@ -75,13 +77,13 @@ class Verdict:
     def settle(self) -> None:
         """The check is over, and has raised nothing."""
         if self.before == self._found():
-            self.history.faith = self.faith
-        self.faith, self.before = self.history.faith, None
+            self.history.evidence = self.evidence
+        self.evidence, self.before = self.history.evidence, None
 
     def _begin(self) -> None:
         self.before = None
-        if self.faith is self.history.faith:  # else it is only brought up to date
-            self.before, self.history.faith = self._found(), object()
+        if self.evidence is self.history.evidence:  # else it is only brought up to date
+            self.before, self.history.evidence = self._found(), object()
             self.history.plans.clear()
         self.independent = self.layerwise = self.flipped = False
         self.reason = self.refusal = None

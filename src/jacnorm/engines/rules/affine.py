@@ -18,7 +18,7 @@ CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 CONV_TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
 
 
-@rule("linear", data=2, weighted=True, product=True)
+@rule("linear", data=2, is_layer=True, product=True)
 def linear_layer(followed: Any, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Call:
     """G: Linear(x, W, b). F: Linear(t, W, 0). Fᵀ: Linear(c, Wᵀ, 0)."""
     if weight.dim() != 2:
@@ -33,7 +33,7 @@ def outer_product(c: Tensor, t: Tensor) -> Tensor:
     return c.reshape(-1, c.shape[-1]).t() @ t.reshape(-1, t.shape[-1])
 
 
-@rule("conv1d", "conv2d", "conv3d", data=2, weighted=True, product=True)
+@rule("conv1d", "conv2d", "conv3d", data=2, is_layer=True, product=True)
 def convolution(
     followed: Any,
     x: Tensor,
@@ -82,7 +82,7 @@ def convolution(
     return call
 
 
-@rule("conv_transpose1d", "conv_transpose2d", "conv_transpose3d", data=2, weighted=True, product=True)
+@rule("conv_transpose1d", "conv_transpose2d", "conv_transpose3d", data=2, is_layer=True, product=True)
 def transposed_convolution(
     followed: Any,
     x: Tensor,

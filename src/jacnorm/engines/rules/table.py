@@ -1,7 +1,7 @@
 """The table of rules. A rule says what one call of the model is at the recorded point: F, Fᵀ and what they
 read.
 
-    @rule("linear", weighted=True)
+    @rule("linear", is_layer=True)
     def linear_layer(x, weight, bias=None):
         return Call(
             push=lambda weight, t: F.linear(t, weight),
@@ -81,7 +81,7 @@ class Call:
 class Rule:
     apply: Callable[..., Call]
     data: int = 1
-    weighted: bool = False  # the second argument is a weight: the layer is a W^l of the paper
+    is_layer: bool = False  # the second argument is a weight: the layer is a W^l of the paper
     runs: bool = False  # apply computes y itself
     inplace: bool = False  # apply takes `inplace` itself
     like: bool = False  # another tensor is only asked for its shape or dtype
