@@ -27,10 +27,18 @@ def relu(x: Tensor, inplace: bool = False) -> Call:
     return Call(mask, mask, y=y, borrows=kept)
 
 
-@rule("leaky_relu", runs=True)
-def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Call:
-    slope = torch.full_like(x, negative_slope, requires_grad=False).masked_fill_(x > 0, 1)
-    return scaled_by(slope, F.leaky_relu(x, negative_slope))
+@rule("leaky_relu", inplace=True, runs=True)
+def leaky_relu(x: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Call:
+    """The slope is read off the sign of the output, as ReLU's mask; of the input where they differ."""
+    alike = negative_slope >= 0
+    before = None if alike else Borrowed(x)
+    y = F.leaky_relu(x, negative_slope, inplace)
+    kept = before or Borrowed(y)
+
+    def scale(v: Tensor) -> Tensor:
+        return torch.ops.aten.leaky_relu_backward(v, kept.tensor, negative_slope, alike)
+
+    return Call(scale, scale, y=y, borrows=kept)
 
 
 @rule("prelu", runs=True)
