@@ -60,7 +60,7 @@ def test_arguments_that_never_repeat_do_not_fill_the_memory():
 
     for times in range(1, 200):
         assert_close(jn.linearize(scaled, x, times).dense()[0], times * model.weight)
-    assert len(jn.verdicts.known_to_code(scaled)) < 20
+    assert len(jn.trust.verdicts.known_to_code(scaled)) < 20
 
 
 def test_ways_that_never_repeat_do_not_fill_the_memory():
@@ -76,7 +76,7 @@ def test_ways_that_never_repeat_do_not_fill_the_memory():
     model = Some()
     for model.taken in range(1, 256, 2):
         assert_close(jn.linearize(model, x).dense(), dense(model, x))
-    (history,) = jn.verdicts._histories[model].values()
+    (history,) = jn.trust.verdicts._histories[model].values()
     assert len(history.plans) < 100
 
 

@@ -118,9 +118,9 @@ def test_resuming_ends_with_the_very_same_weights(method, net, digits, tmp_path,
             train(config, few, tmp_path / "parts")
     with pytest.raises(UsageError, match="add --resume"):
         train(config, few, tmp_path / "parts")
-    import jacnorm.trust.verify
+    import jacnorm.trust.verdicts
 
-    jacnorm.verdicts._histories.clear()  # as in a new process
+    jacnorm.trust.verdicts._histories.clear()  # as in a new process
     parts = train(config, few, tmp_path / "parts", resume=True)
     assert_same(weights(tmp_path / "whole", digits), weights(tmp_path / "parts", digits))
     assert parts["test"] == whole["test"]
