@@ -186,7 +186,7 @@ def _is_still(opened: IO[bytes], file: Path) -> bool:
         return False
 
 
-def read_result(path: Path, needs: tuple[str, ...] = ()) -> Result:
+def read_result(path: Path) -> Result:
     """A file with one JSON object, as a run's folder and an evaluation have them."""
     try:
         content = json.loads(path.read_text())

@@ -108,7 +108,7 @@ def check_finished(folder: Path) -> None:
 def divergence(folder: Path) -> str | None:
     """What happened to a run that diverged."""
     file = folder / "result.json"
-    return read_result(file, ()).get("diverged") if file.exists() else None
+    return read_result(file).get("diverged") if file.exists() else None
 
 
 def load_run(folder: Path | str, config: RunConfig, data: DataSet) -> Normalized:

@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> None:
         "measure": lambda: suites.measure(args.images),
     }
     file = args.out / "bench.json"
-    found = read_result(file, ()) if file.exists() else {}
+    found = read_result(file) if file.exists() else {}
     result = runs[args.suite]()
     if args.suite == "methods":  # one net beside the others
         result = found.get("methods", {}) | {args.net: result}

@@ -252,7 +252,7 @@ def _stored(file: Path, record: dict[str, Any], together: list[str], asked: Sequ
     Attacks of another strength give way. Distances stay there, and are not told beside networks that they
     were not compared with.
     """
-    before = read_result(file, ()) if file.exists() else {}
+    before = read_result(file) if file.exists() else {}
     if all(before.get(key) == record[key] for key in ("id", "config", "images", "weights")):
         now = record.get("attacks", {})
         earlier = before.get("attacks", {})
