@@ -66,6 +66,10 @@ class ByAutograd:
     def _xs(self) -> list[GradientEdge]:
         return self.followed(self._leaves)
 
+    def behind(self) -> Any:
+        """The node that made the first of `ys`."""
+        return _behind(self._held()[0])[0]
+
     def followed(self, values: Sequence[Any]) -> list[Any]:
         """Of a value for each leaf: those of leaves that depend on the input."""
         return [t for t, is_followed in zip(values, self._followed, strict=True) if is_followed]

@@ -5,16 +5,17 @@ terms of the gradient, are written out for a block of queries at a time, so that
 sequence. With
 
     tS = s (t_Q Kᵀ + Q t_Kᵀ),  tP = P ⊙ (tS − ⟨P, tS⟩)           F(t) = tP V + P t_V
-    dP = c Vᵀ,  D = dP − ⟨P, dP⟩,  dS = P ⊙ D
+    dP = c Vᵀ,  D = dP − ⟨c, Y⟩,  dS = P ⊙ D
 
-the gradient of ⟨c, F(t)⟩ is tPᵀ c in V; and with A = D ⊙ tP + P ⊙ c t_Vᵀ, G = A − P Σ A, it is
-s (dS t_K + G K) in Q and s (dSᵀ t_Q + Gᵀ Q) in K. (Queries and their tangents are scaled by s first.)
+the gradient of ⟨c, F(t)⟩ is tPᵀ c in V; and with G = D ⊙ tP + P ⊙ (c t_Vᵀ − ⟨c, F(t)⟩) it is
+s (dS t_K + G K) in Q and s (dSᵀ t_Q + Gᵀ Q) in K. (⟨c, Y⟩ is one number per query. Queries and their
+tangents are scaled by s first. The kernel keeps ln Σ exp S, which makes P one exponential.)
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -62,6 +63,8 @@ def attention(
     places = {id(t): i for i, t in enumerate(own.used)}  # one tensor may be all three
     order = [places.get(id(t)) for t in (q, k, v, attn_mask)]
     graph, (y, _) = own.graph, own.bridged()
+    if attn_mask is None and kept is None and q.dtype in (torch.float32, torch.float64):
+        layer.node = graph.behind
 
     def pull(*values: Any) -> list[Tensor | None]:
         found = list(graph.pull(values[-1]))
@@ -97,17 +100,13 @@ class Rows:
     def kept(self, t: Tensor) -> Tensor:
         return t if self.E is None else t * self.E
 
-    def centred(self, t: Tensor) -> Tensor:
-        """t − ⟨P, t⟩, written over t."""
-        return t.sub_((self.P * t).sum(-1, keepdim=True))
-
     def softened(self, t: Tensor) -> Tensor:
         """P ⊙ (t − ⟨P, t⟩): the derivative of softmax, and its own transpose."""
         return torch.ops.aten._softmax_backward_data(t, self.P, -1, self.P.dtype)
 
 
 class Attention:
-    """Its products. Queries, keys and values have one batch axis here, of samples and heads together."""
+    """Its products. Queries, keys and values have one batch axis inside, of samples and heads together."""
 
     def __init__(
         self,
@@ -128,6 +127,7 @@ class Attention:
         heads = {t.shape[:-2] for t in (q, k, v)}
         self.batch = q.shape[:-2] if enable_gqa or len(heads) == 1 else torch.broadcast_shapes(*heads)
         self._kept, self._is_causal = None if kept is None else kept.flatten(0, -3), is_causal
+        self.node: Callable[[], Any] = lambda: None  # of the kernel, which may have kept ln Σ exp S
 
     def layer(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         """The layer itself, with the dropout that was drawn."""
@@ -156,20 +156,26 @@ class Attention:
         masks: list[Tensor] | None = [] if self.is_added else None
         for r in self._blocks(q, k, mask):
             cr, tP = c[:, r.at], self._tangent(r, q, k, tq, tk, tm)
-            ys.append(self._pushed(r, tP, v, tv))
+            y = self._pushed(r, tP, v, tv)
+            ys.append(y)
             sums.v.baddbmm_(r.kept(tP).mT, cr)
-            D = r.centred(r.kept(torch.bmm(cr, v.mT)))
-            dS, G = r.P * D, D.mul_(tP)
-            if tv is not None:
-                G.addcmul_(r.P, r.kept(torch.bmm(cr, tv.mT)))
-            G.addcmul_(r.P, G.sum(-1, keepdim=True), value=-1)
-            sums.add(r.at, G, dS, q, k, tq, tk)
+            D = self._less(r, cr, v, torch.bmm(r.kept(r.P), v))
+            if tv is None:
+                G = D * tP
+                G.addcmul_(r.P, (cr * y).sum(-1, keepdim=True), value=-1)
+            else:
+                G = self._less(r, cr, tv, y).mul_(r.P).addcmul_(D, tP)
+            sums.add(r.at, G, D.mul_(r.P), q, k, tq, tk)
             if masks is not None:
                 masks.append(G)
         found = self._gathered(sums.q.mul_(self.scale), sums.k, sums.v)
         y = ys[0] if len(ys) == 1 else torch.cat(ys, 1)
         found = found if mask is None else [*found, self._for_mask(masks)]
         return y.view(*self.batch, *y.shape[1:]), found
+
+    def _less(self, r: Rows, c: Tensor, v: Tensor, y: Tensor) -> Tensor:
+        """c vᵀ − ⟨c, y⟩, with one number ⟨c, y⟩ per query."""
+        return r.kept(torch.bmm(c, v.mT)).sub_((c * y).sum(-1, keepdim=True))
 
     def pull(self, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> list[Tensor | None]:
         """Written out, where the fused kernel's own is not at hand."""
@@ -209,6 +215,8 @@ class Attention:
         """Of queries that are scaled."""
         count, keys = q.shape[1], k.shape[1]
         rows = max(1, BLOCK // max(1, len(q) * keys))
+        kept = getattr(self.node(), "_saved_logsumexp", None)
+        lse = None if kept is None else kept.reshape(len(q), count, 1).to(q.dtype)
         for begin in range(0, count, rows):
             at = slice(begin, min(begin + rows, count))
             S = torch.bmm(q[:, at], k.mT)
@@ -219,7 +227,10 @@ class Attention:
             if self._is_causal:
                 ahead = torch.ones(at.stop - begin, keys, dtype=torch.bool, device=q.device).triu(begin + 1)
                 S = S.masked_fill(ahead, -torch.inf)
-            P = torch.softmax(S, -1) if mask is None else torch._safe_softmax(S, -1)
+            if lse is not None:
+                P = S.sub_(lse[:, at]).exp_()
+            else:
+                P = torch.softmax(S, -1) if mask is None else torch._safe_softmax(S, -1)
             yield Rows(at, P, None if self._kept is None else self._kept[:, at])
 
     def _flat(self, *values: Tensor | None) -> list[Any]:
