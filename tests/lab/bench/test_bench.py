@@ -7,6 +7,7 @@ import torch
 
 import jacnorm as jn
 from jacnorm.lab.bench import forms, parts, peers, suites, timing
+from jacnorm.lab.bench.by_hand import by_hand
 from jacnorm.lab.bench.nets import NETS, batch, make
 from jacnorm.lab.bench.page import markdown, picture
 from jacnorm.lab.bench.quality import Following
@@ -48,6 +49,18 @@ def test_they_converge_to_the_exact_norm_and_its_gradient(estimate):
     torch.testing.assert_close(sigma.detach(), exact(net), rtol=2e-2, atol=0)
     expected = gradient(net, jn.AnalyticPenalty(1.0)(jn.linearize(net, X)))
     assert torch.cosine_similarity(found, expected, dim=0) > 0.99
+
+
+def test_the_sweeps_written_out_converge_to_the_exact_penalty():
+    net, (x, _, index) = make("mlp"), batch("mlp", 4)
+    way = by_hand(net, WEIGHT)
+    for _ in range(60):
+        output, penalty = way(x, index)
+        found = gradient(net, penalty)
+    torch.testing.assert_close(output, net(x))
+    expected = jn.AnalyticPenalty(WEIGHT)(jn.linearize(net, x))
+    torch.testing.assert_close(penalty.detach(), expected.detach(), rtol=1e-3, atol=0)
+    assert torch.cosine_similarity(found, gradient(net, expected), dim=0) > 0.999
 
 
 def test_the_papers_analytical_norm_is_exact():

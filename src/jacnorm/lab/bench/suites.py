@@ -10,7 +10,7 @@ from ..data import load
 from . import measuring, memory, parts, quality
 from .nets import NETS, Deep, batch, make
 from .timing import costs
-from .ways import EXACT, WAYS, Way
+from .ways import BY_HAND, EXACT, WAYS, Way
 
 MAIN = ("spectral, index=", "spectral, no index", "Frobenius", "Spectral-Bound")
 COMPARED = (*MAIN, "Frobenius, double backward", "double-backward power iteration, 1 round")
@@ -20,6 +20,7 @@ LARGE = ("vgg16", "resnet18", "vit-192", "vit-128, 256 tokens", "vit-128, 1024 t
 UNABLE = (
     (("vgg16", "resnet18"), ("J v alone, torch.func.jvp",)),  # it cannot write into running statistics
     (tuple(n for n in NETS if n.startswith(("vit", "transformer"))), ("dual numbers",)),  # no attention
+    (tuple(n for n in NETS if n != "mlp"), (BY_HAND,)),
 )
 SLOW = ("spectral, budget=1.3", EXACT.name, "double-backward power iteration, 10 rounds")
 

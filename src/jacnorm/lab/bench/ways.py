@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ... import AnalyticPenalty, FrobeniusPenalty, SpectralBoundPenalty, SpectralPenalty
 from ...penalties import Penalty
 from . import forms, peers
+from .by_hand import by_hand
 
 WEIGHT = 0.01  # λ
 BLOCK = 4  # steps in a row; with every=4 one of them pays
@@ -60,6 +61,7 @@ def _other(sigma: Any, *options: Any) -> Callable[[nn.Module], Penalize]:
 
 DEFAULT = "spectral, index="
 RANDOM = "spectral, random start"
+BY_HAND = "the same sweeps, written out"
 FROBENIUS, BOUND = "Frobenius", "Spectral-Bound"
 EXACT = Way("analytical: all rows of J", _ours(lambda: AnalyticPenalty(WEIGHT), False))
 PAPERS_EXACT = Way("analytical: rows by autograd, SVD", _other(peers.rows_and_svd), "peer")
@@ -90,6 +92,7 @@ WAYS = (
     Way("stored u, ‖J v‖ back-propagated", _other(forms.StoredRefined), "form"),
     Way("stored v, forward form", _other(forms.StoredForward), "form"),
     Way("no memory, from the loss's gradient", _other(forms.FromLoss), "form"),
+    Way(BY_HAND, lambda model: by_hand(model, WEIGHT), "form", estimates=False),
     Way("Frobenius, double backward", _other(peers.frobenius), "peer", estimates=False),
     Way("Algorithm 1, unrolled", _other(peers.unrolled), "peer"),
     Way("double-backward power iteration, 1 round", _other(peers.double_backward, 1), "peer"),
