@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -55,7 +55,7 @@ class Linearization:
         self.input_dtype, self.device = section.first.dtype, section.first.device
         self.dtype, self.output_dtype = at_least_single(self.input_dtype), section.last.dtype
         self.activation_bytes = recorder.slots.bytes
-        self.is_half = any(dtype in HALF for dtype in (self.input_dtype, self.output_dtype, *recorder.dtypes))
+        self.is_half = not HALF.isdisjoint((self.input_dtype, self.output_dtype, *recorder.dtypes))
         self._products: Tape | Affine | Weighted = products
         self._part = part
         self._tape, self._is_whole = products, products.whole
@@ -94,7 +94,11 @@ class Linearization:
 
     def _take(self, direction: Literal["push", "pull"], w: Tensor, pairing: Pairing | None) -> Tensor | None:
         with without_autocast(self.device):  # whoever asks: each recorded call has its own
-            result = _outside_inference_mode(lambda w: self._product(direction, w, pairing), w)
+            if tracing() or not torch.is_inference_mode_enabled():
+                result = self._product(direction, w, pairing)
+            else:  # where autograd does not work, nor with tensors made there
+                with torch.inference_mode(False), torch.no_grad():
+                    result = self._product(direction, w.clone(), pairing)
         return None if result is None else result.to(at_least_single(result.dtype))
 
     def _product(
@@ -191,11 +195,3 @@ def _weights(layers: list[Layer]) -> Reads:
     for layer in layers:
         reads.add(layer.weight)
     return reads
-
-
-def _outside_inference_mode(product: Callable[[Tensor], Any], w: Tensor) -> Any:
-    """Autograd does not work in inference mode, nor with tensors made there."""
-    if tracing() or not torch.is_inference_mode_enabled():
-        return product(w)
-    with torch.inference_mode(False), torch.no_grad():
-        return product(w.clone())

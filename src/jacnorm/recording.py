@@ -110,10 +110,13 @@ def linearized(request: Request) -> Linearization:
     known = verdict(request.model, request.kind, request.at, request.to)
     is_due = known.visit()
     wants_gradients = torch.is_grad_enabled()
-    with torch.inference_mode(False), torch.enable_grad():
-        if request.x.is_inference():
-            request = replace(request, x=request.x.clone())
+    if wants_gradients and not torch.is_inference_mode_enabled() and not request.x.is_inference():
         J = _recorded(request, known)
+    else:
+        with torch.inference_mode(False), torch.enable_grad():
+            if request.x.is_inference():
+                request = replace(request, x=request.x.clone())
+            J = _recorded(request, known)
     J.verified |= is_due
     if not wants_gradients:
         J.detach_output()

@@ -19,7 +19,7 @@ Engine = Literal["auto", "layerwise", "autograd"]
 BatchNorm = Literal["fixed", "flowing"]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Request:
     model: Callable[..., Tensor]
     x: Tensor

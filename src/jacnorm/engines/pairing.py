@@ -82,10 +82,11 @@ class Pairing:
 
     def _meet(self, step: Step, read: list[Tensor], c: Any, ts: list[Any]) -> None:
         assert step.terms is not None
-        values = read, c, ts
         if isinstance(c, Tensor) and c.dtype == torch.float16:  # products of small numbers would vanish
-            values = tree_map(lambda t: t.float() if isinstance(t, Tensor) else t, values)
-        self._add(step, read, step.terms(*values[0], values[1], *values[2]))
+            mine, c, ts = tree_map(lambda t: t.float() if isinstance(t, Tensor) else t, (read, c, ts))
+            self._add(step, read, step.terms(*mine, c, *ts))
+        else:
+            self._add(step, read, step.terms(*read, c, *ts))
 
     def _add(self, step: Step, read: Sequence[Tensor], terms: Sequence[Tensor | None]) -> None:
         """`terms`: the gradients in what the step reads."""
@@ -93,10 +94,10 @@ class Pairing:
             places: Any = zip(step.reads, read, terms, strict=True)
         else:
             places = [(id(e), e, term) for e, term in zip(step.edges, terms, strict=True) if e is not None]
+        found = self._terms
         for k, edge, term in places:
             if term is not None and edge.requires_grad:
-                known = self._terms.get(k)
-                self._terms[k] = (edge, term if known is None else known[1] + term)
+                found[k] = (edge, found[k][1] + term) if k in found else (edge, term)
 
     def _leave_to_autograd(self, step: Step, read: list[Tensor], c: Any, ts: list[Any]) -> Any:
         """Differentiate F(t) by autograd, in this call and no further."""

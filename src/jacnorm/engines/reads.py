@@ -17,20 +17,23 @@ class Reads:
     """Tensors, with how often each had been written into when it was used."""
 
     def __init__(self) -> None:
-        self._versions: list[tuple[Tensor, int]] = []
+        self._tensors: list[Tensor] = []
+        self._versions: list[int] = []
 
     def add(self, t: Tensor) -> None:
         """(While dynamo traces, versions are not known, nor are those of tensors made in inference mode.)"""
         if not (tracing() or t.is_inference()):
-            self._versions.append((t, t._version))
+            self._tensors.append(t)
+            self._versions.append(t._version)
 
     def add_borrowed(self, kept: Borrowed) -> None:
         if not (tracing() or kept.tensor.is_inference()):
-            self._versions.append((kept.tensor, kept.version))
+            self._tensors.append(kept.tensor)
+            self._versions.append(kept.version)
 
     @property
     def spoilt(self) -> bool:
-        return any(t._version != before for t, before in self._versions)
+        return [t._version for t in self._tensors] != self._versions
 
 
 def factors(rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:

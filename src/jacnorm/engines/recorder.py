@@ -149,7 +149,10 @@ class Recorder(TorchFunctionMode):
         if not torch.is_grad_enabled():
             self.without_grad = self.without_grad or name
             return self._constant(run, args)
-        self._check_call(name, args, kwargs)
+        if under_saved_tensor_hooks():
+            raise NotRecorded(f"{name} is called under saved-tensor hooks (checkpointing, offloading)")
+        if self._ancestry is not None:
+            self._check_others(args, kwargs)
         try:
             if rule is None:
                 raise NoRule("it has no rule")
@@ -178,14 +181,11 @@ class Recorder(TorchFunctionMode):
                 self.writer.add_identity(hooks.NAME, slot, y)
         return ys
 
-    def _check_call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """What keeps the whole model from being recorded."""
-        if under_saved_tensor_hooks():
-            raise NotRecorded(f"{name} is called under saved-tensor hooks (checkpointing, offloading)")
-        if self._ancestry is not None:
-            others = (t for t in tensors((args, kwargs)) if self.slots.of(t) is None)
-            if self._descends(*others):
-                raise NotRecorded(self._hidden(HIDDEN))
+    def _check_others(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Whether what is not followed depends on x all the same."""
+        others = (t for t in tensors((args, kwargs)) if self.slots.of(t) is None)
+        if self._descends(*others):
+            raise NotRecorded(self._hidden(HIDDEN))
 
     def _by_rule(
         self, rule: Rule, name: str, run: Any, args: Any, kwargs: Any, slots: Any, in_place: bool
@@ -219,16 +219,21 @@ class Recorder(TorchFunctionMode):
         if call.borrows is not None:
             self.reads.add_borrowed(call.borrows)
         if rule.is_layer and sources[1] is None:
-            self.layers.append(layer_of(name, call, *args[:2], **kwargs))
+            self.layers.append(layer_of(name, call, args[0], args[1]))
         count = len(self.writer.steps)
         self.writer.add(name, sources, args[0] if name == "__setitem__" else y, call)
+        if check is not None:
+            self._compare(check, name, count, call, y, in_place)
+        return y
+
+    def _compare(self, check: Any, name: str, count: int, call: Call, y: Any, in_place: bool) -> None:
+        """The step that was written, if there is one, with autograd."""
         new = self.writer.steps[count:]
-        if check is not None and new and (wrong := check(new[0], call, y)):
+        if new and (wrong := check(new[0], call, y)):
             if in_place:
                 raise NotRecorded(f"{name}: {wrong}")
             del self.writer.steps[count:]
             raise NoRule(wrong)
-        return y
 
     def _factors(self, rule: Rule, args: Any, kwargs: Any, in_place: bool) -> list[Tensor]:
         """What F and Fᵀ may read again: weights, masks, indices."""

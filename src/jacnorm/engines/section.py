@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from difflib import get_close_matches
 from typing import Any
 
@@ -38,14 +37,18 @@ class Section:
         self._ancestry: Ancestry | None = None
         # A copy, so that the model may write into it.
         inside = self._begin(x) if self.at is None else x.clone()
-        with recorder, uncompiled(), seeing_module_hooks(), ExitStack() as hooks:
-            for submodule, name in self._hooked:
-                hooks.enter_context(submodule.register_forward_hook(self._hook(name, len(x))))
-            output = run(self.model, inside, *self._args, **self._kwargs)
+        handles = [submodule.register_forward_hook(self._hook(n, len(x))) for submodule, n in self._hooked]
+        try:
+            with recorder, uncompiled(), seeing_module_hooks():
+                output = run(self.model, inside, *self._args, **self._kwargs)
+        finally:
+            for handle in handles:
+                handle.remove()
         check_output(output, x, self.model)
         if self.to is None:
             self._end(output)
-        self._check_ends()
+        if self._hooked:
+            self._check_ends()
         return output
 
     def _begin(self, x: Tensor) -> Tensor:
@@ -82,7 +85,7 @@ class Section:
         for _, name in self._hooked:
             if name not in self._seen:
                 raise InputError(f"The model did not run its submodule {name!r} on this input.")
-        if self._hooked and self._graph and not (self._ancestry and self._ancestry.has(self.last)):
+        if self._graph and not (self._ancestry and self._ancestry.has(self.last)):
             last = "The model's output" if self.to is None else f"The output of {self.to!r}"
             first = "x" if self.at is None else f"the output of {self.at!r}"
             raise InputError(

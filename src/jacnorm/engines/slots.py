@@ -60,12 +60,16 @@ class Slots:
 
     def each(self, values: Sequence[Any]) -> list[Slot | None]:
         """Of a call's arguments; None for those that do not depend on x."""
-        slots: list[Slot | None] = []
+        found, slots = self._found, list[Slot | None]()
         for value in values:
-            if type(value) in _CONTAINERS:
+            entry: Any = found.get(id(value))
+            if entry is not None and entry[0]() is value:
+                is_known = entry[1] is None or entry[1] == value._version
+                slots.append(entry[2] if is_known else self.of(value))
+            elif type(value) in _CONTAINERS:
                 slots.append(INSIDE if self.any_in(value) else None)
             else:
-                slots.append(self.of(value))
+                slots.append(None)
         return slots
 
     def entry(self, t: Any) -> object | None:
@@ -114,6 +118,12 @@ class TracedSlots(Slots):
             if type(value) in (list, tuple, dict) and self.any_in(value):
                 return True
         return False
+
+    def each(self, values: Sequence[Any]) -> list[Slot | None]:
+        return [
+            self.of(value) if type(value) not in _CONTAINERS else INSIDE if self.any_in(value) else None
+            for value in values
+        ]
 
     def unchanged(self, sources: Any, y: Tensor) -> bool:
         return False  # an identity more is no harm

@@ -49,8 +49,9 @@ class Writer:
         if not parts and self.slots.unchanged(sources, first):
             return
         slot = self.slots.bundle() if parts else self.slots.new(first)
-        reads = tuple([self._position(t) for t in call.reads])
-        learns = any(t.requires_grad for t in call.reads)
+        reads, learns = tuple([self._position(t) for t in call.reads]), False
+        for t in call.reads:
+            learns = learns or t.requires_grad
         push, pull, terms, meet = call.push, call.pull, call.terms, call.meet
         if name == "batch_norm" or RULES[name].data == 1:
             pull = _listing(pull)

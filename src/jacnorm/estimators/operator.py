@@ -97,7 +97,7 @@ def norms(w: Tensor) -> Tensor:
 
 def flat(w: Tensor) -> Tensor:
     """Each sample as one row."""
-    return w.reshape(len(w), -1)
+    return w.reshape(w.shape[0], -1)
 
 
 def normalized(w: Tensor) -> Tensor:

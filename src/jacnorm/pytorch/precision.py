@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 CPU = torch.device("cpu")
-HALF = (torch.float16, torch.bfloat16)
+NOTHING = nullcontext()
+HALF = frozenset((torch.float16, torch.bfloat16))
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -27,7 +28,7 @@ any_autocast_enabled: Callable[[], bool] = torch._C._is_any_autocast_enabled
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     if any_autocast_enabled() and torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
-    return nullcontext()
+    return NOTHING
 
 
 def in_full_precision(estimate: Function) -> Function:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
 from typing import Any
 
@@ -15,23 +15,41 @@ class Switch:
     """The first thread that needs it turns it, and the last turns it back."""
 
     def __init__(self, turn: Callable[[], AbstractContextManager[Any]]):
-        self._turn, self._turned = turn, ExitStack()
+        self._turn = turn
+        self._turned: AbstractContextManager[Any] = nullcontext()
         self._lock, self._users = Lock(), 0
 
     def __enter__(self) -> None:
         with self._lock:
             if self._users == 0:
-                self._turned.enter_context(self._turn())
+                self._turned = self._turn()
+                self._turned.__enter__()
             self._users += 1
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._users -= 1
             if self._users == 0:
-                self._turned.close()
+                self._turned.__exit__(None, None, None)
 
 
 # Attention without fused kernels, which have no second derivative.
 unfused_attention = Switch(lambda: sdpa_kernel(SDPBackend.MATH))
+
+
+class _Eager:
+    """What `torch.compiler.set_stance("force_eager")` does, which takes ten times as long to make."""
+
+    def __enter__(self) -> None:
+        self._before = eval_frame()._set_stance(eval_frame().DynamoStance("force_eager"))
+
+    def __exit__(self, *_: object) -> None:
+        eval_frame()._set_stance(self._before)
+
+
+def eval_frame() -> Any:
+    return torch._dynamo.eval_frame
+
+
 # What the user has compiled runs eagerly.
-eager = Switch(lambda: torch.compiler.set_stance("force_eager"))
+eager = Switch(_Eager)
