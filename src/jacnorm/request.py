@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -29,6 +30,7 @@ class Request:
     batch_norm: BatchNorm
     at: str | None
     to: str | None
+    precision: torch.dtype | None = None  # of the sweeps
     given: Sequence[Statistics | None] = ()  # batch norm statistics of a batch that x is part of
 
     @property
@@ -36,10 +38,18 @@ class Request:
         return kind(self.x, self.args, self.kwargs)
 
     def recorder(self, *, gate: Gate | None = None, check: Any = None) -> Recorder:
-        return Recorder(flowing=self.batch_norm == "flowing", gate=gate, given=self.given, check=check)
+        return Recorder(
+            flowing=self.batch_norm == "flowing",
+            gate=gate,
+            given=self.given,
+            check=check,
+            precision=self.precision,
+        )
 
     def traced_recorder(self) -> TracedRecorder:
-        return TracedRecorder(flowing=self.batch_norm == "flowing", given=self.given)
+        return TracedRecorder(
+            flowing=self.batch_norm == "flowing", given=self.given, precision=self.precision
+        )
 
     def section(self) -> Section:
         return Section(self.model, self.args, self.kwargs, self.at, self.to)

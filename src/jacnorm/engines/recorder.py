@@ -61,6 +61,7 @@ class Recorder(TorchFunctionMode):
         given: Sequence[Statistics | None] = (),
         slots: Slots | None = None,
         check: Checker | None = None,
+        precision: torch.dtype | None = None,
     ):
         super().__init__()
         self.statistics: list[Statistics | None] = []  # of each batch norm; None in evaluation mode
@@ -70,7 +71,7 @@ class Recorder(TorchFunctionMode):
         self.flowing, self._gate, self._check = flowing, gate, check
         self.slots = slots or Slots()
         self.reads = Reads()  # by F and Fᵀ, later
-        self.writer = Writer(self.slots, self.reads)
+        self.writer = Writer(self.slots, self.reads, precision)
         self.without_rule: dict[str, str] = {}  # calls by autograd, and why
         self.undo = Undo(keeps=gate is None)
         self.without_grad: str | None = None  # the first call that was made under no_grad

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..pytorch.precision import any_autocast_enabled, as_recorded
 from ..pytorch.tracing import inside_torch_func, tracing
 from .by_autograd import ByAutograd, handle
+from .lowered import Lowered
 from .reads import Reads
 from .rules import RULES, Call
 from .slots import Slots
@@ -19,8 +21,9 @@ from .tape import Kept, Parts, Slot, Step, Tape, version
 class Writer:
     """The steps of a run, and the tensors that they will read again."""
 
-    def __init__(self, slots: Slots, reads: Reads):
+    def __init__(self, slots: Slots, reads: Reads, precision: torch.dtype | None = None):
         self.slots, self._reads = slots, reads
+        self._lowered = None if precision is None else Lowered(precision)
         self.steps: list[Step] = []
         self._weights: dict[int, tuple[int, Tensor]] = {}  # position of what is read, by identity
         self._positions: dict[int, int] = {}  # of activations, likewise
@@ -28,7 +31,9 @@ class Writer:
         self._read_in_run: list[tuple[Tensor, int]] = []  # activations, with their versions
 
     def tape(self, source: Slot, target: Slot) -> Tape:
-        return Tape(self.steps, source, target, [t for _, t in self._weights.values()], self._kept)
+        weights, lowered = [t for _, t in self._weights.values()], self._lowered
+        steps = self.steps if lowered is None else [lowered.step(step, weights) for step in self.steps]
+        return Tape(steps, source, target, weights, self._kept)
 
     @property
     def is_spoilt(self) -> bool:

@@ -109,13 +109,14 @@ class Penalty(nn.Module, ABC):
         batch_norm: BatchNorm = "flowing",
         at: str | None = None,
         to: str | None = None,
+        precision: torch.dtype | None = None,
         **kwargs: Any,
     ) -> Linearization:
         """As `jacnorm.linearize`; but in a step in which this penalty pays nothing the model just runs.
 
         J then has an output and no products. What is decided here holds for this J.
         """
-        request = request_for(model, x, args, kwargs, engine, batch_norm, at, to)
+        request = request_for(model, x, args, kwargs, engine, batch_norm, at, to, precision)
         factor = self.pace.factor() if torch.is_grad_enabled() else None
         J = Unrecorded(model, run_plainly(request)) if factor == 0 else linearized(request)
         J.paid_by = None if factor is None else (self, factor)

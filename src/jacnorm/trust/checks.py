@@ -38,6 +38,19 @@ def check_input(x: object, at: str | None = None) -> None:
         )
 
 
+def check_precision(precision: object, x: Tensor) -> None:
+    if precision not in (torch.bfloat16, torch.float16):
+        raise InputError(
+            f"precision={precision!r}: choose torch.bfloat16 or torch.float16, or leave it out for the "
+            "precision of the model."
+        )
+    if x.dtype == torch.float64:
+        raise InputError(
+            f"precision={precision} is for models in float32, and x has dtype {x.dtype}. Leave precision= "
+            "out, or convert model and x with .float()."
+        )
+
+
 def run(model: Callable[..., Any], x: Tensor, *args: Any, **kwargs: Any) -> Any:
     """model(x, …), with an error of its own told apart from ours."""
     try:
@@ -61,7 +74,7 @@ def _advice(error: Exception, kwargs: dict[str, Any]) -> str:
         )
     unknown = re.search("unexpected keyword argument '(.+?)'", str(error))
     if unknown and unknown[1] in kwargs:
-        near = get_close_matches(unknown[1], ("engine", "batch_norm", "at", "to"), 1)
+        near = get_close_matches(unknown[1], ("engine", "batch_norm", "at", "to", "precision"), 1)
         return f"Did you mean {near[0]}=?" if near else "It gets the arguments that linearize does not know."
     if re.search("same dtype|scalar type|Input type", str(error)):
         return "x must have the dtype of the weights."
