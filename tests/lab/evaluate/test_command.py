@@ -28,7 +28,7 @@ def runs(tmp_path_factory):
 
 
 def test_everything_end_to_end(runs, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("jacnorm.lab.commands.evaluate.judge", partial(judge, iterations=3, queries=5))
+    monkeypatch.setattr("jacnorm.lab.evaluate.kinds.judge", partial(judge, iterations=3, queries=5))
     folders = [str(folder) for folder in sorted(runs.iterdir())]
     capsys.readouterr()
     code = main(
@@ -107,7 +107,7 @@ def test_what_is_done_is_kept_when_the_rest_fails(runs, tmp_path, capsys, monkey
     def stop(*_args, **_options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("jacnorm.lab.commands.evaluate.judge", stop)
+    monkeypatch.setattr("jacnorm.lab.evaluate.kinds.judge", stop)
     options = ["--noise", "--attacks", "pgd", "--judge", "--images", "20", "--out", str(tmp_path)]
     assert main(["evaluate", str(runs / "none0"), *options]) == 130
     (file,) = tmp_path.glob("*.json")
