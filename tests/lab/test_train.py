@@ -56,7 +56,7 @@ def test_a_folder_may_be_named_by_a_string(digits, tmp_path):
 def test_regularized_networks_are_less_sensitive(digits, tmp_path):
     found = {}
     for method, weight in {"none": 1.0, "l2": 0.01, "spectral": 0.1, "analytic": 0.1}.items():
-        config = RunConfig(method=method, weight=weight, epochs=10, learning_rate=0.05)
+        config = RunConfig(method=method, weight=weight, epochs=6, learning_rate=0.05)
         found[method] = train(config, digits, tmp_path / method)["test"]["sigma"]
     assert found["spectral"] < found["l2"] < found["none"]
     assert found["spectral"] == pytest.approx(found["analytic"], rel=0.15)
