@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> None:
         "batch_sizes": suites.batch_sizes,
         "outputs": suites.outputs,
         "depth": suites.depth,
-        "measure": lambda: suites.measure(args.images),
+        "measure": lambda: suites.measuring_speed(args.images),
     }
     file = args.out / "bench.json"
     found = read_result(file) if file.exists() else {}

@@ -17,7 +17,7 @@ from ..reproduce.networks import copy_networks, keep_networks, networks_file
 from ..reproduce.subject import Bench
 from ..reproduce.table1 import read_table1
 from ..sweep.check import check_readable
-from ..sweep.local import LocalEngine
+from ..sweep.local import LocalPool
 from ..sweep.run import forget_failures, known_runs
 from ..sweep.store import Store
 from ..wording import count, did_you_mean
@@ -143,7 +143,7 @@ def _train(item: Item, args: argparse.Namespace, device: str) -> set[str]:
     store = _store(item, args)
     if all(map(store.is_done, known_runs(item.table, store))):
         return set()
-    found = train_all(item.table, LocalEngine(store, args.data_root, device, workers=args.workers))
+    found = train_all(item.table, LocalPool(store, args.data_root, device, workers=args.workers))
     for config, reason in found.failed:
         print(f"failed  {config.id}  {reason}", file=sys.stderr)
     return {config.id for config, _ in found.failed}

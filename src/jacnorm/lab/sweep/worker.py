@@ -22,7 +22,7 @@ from ..data import DataSet, load
 from ..machine import keep_memory
 from ..progress import Progress
 from ..train import DivergedError, train
-from .engine import Ending
+from .pool import Ending
 from .store import Store
 
 LOCKED_ELSEWHERE = 3
