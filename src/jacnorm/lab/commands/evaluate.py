@@ -11,6 +11,15 @@ from typing import Any
 
 import torch
 
+from ..classification import score
+from ..cli import (
+    add_command,
+    add_machine_options,
+    need,
+    need_one_or_more,
+    prepare_folder,
+    use_machine,
+)
 from ..config import number
 from ..data import DataSet, Split, load
 from ..errors import UsageError
@@ -24,15 +33,6 @@ from ..machine import environment
 from ..nets import weights_digest
 from ..run_files import divergence, load_run, read_config
 from ..tables import table
-from ..train import score
-from .common import (
-    add_command,
-    add_machine_options,
-    need,
-    need_one_or_more,
-    prepare_folder,
-    use_machine,
-)
 
 
 def add(commands: Any) -> None:

@@ -12,15 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from ..checkpoint import load as load_safetensors
-from ..data import DataSet, load
-from ..errors import UsageError
-from ..machine import environment
-from ..nets import Normalized, OnPixels, build
-from ..run import check_fits
-from ..run_files import check_finished, load_run, read_config
-from ..sensitivity import directions, sensitivities, summary
-from ..tables import table
-from .common import (
+from ..classification import check_fits
+from ..cli import (
     add_command,
     add_machine_options,
     need,
@@ -28,6 +21,13 @@ from .common import (
     prepare_folder,
     use_machine,
 )
+from ..data import DataSet, load
+from ..errors import UsageError
+from ..machine import environment
+from ..nets import Normalized, OnPixels, build
+from ..run_files import check_finished, load_run, read_config
+from ..sensitivity import directions, sensitivities, summary
+from ..tables import table
 
 PICTURED = 6  # images
 UNITS = {"normalized": "the normalized input", "pixels": "pixels in [0, 1]"}

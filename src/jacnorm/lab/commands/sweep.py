@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import JacnormError
+from ..cli import add_command, add_data_root, choose_device, need, need_one_or_more
 from ..data import load
 from ..errors import UsageError
 from ..nets import NetError
@@ -22,7 +23,6 @@ from ..sweep.run import forget_failures, known_runs, sweep, to_come
 from ..sweep.status import Status, status
 from ..sweep.store import Store
 from ..wording import count
-from .common import add_command, choose_device, need, need_one_or_more
 
 
 class SweepError(JacnormError):
@@ -56,7 +56,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--workers", type=int, help="runs at a time (default: one a core; with Ray: all that fit)"
     )
-    parser.add_argument("--data-root", type=Path, help="folder with the data sets (or set JACNORM_DATA)")
+    add_data_root(parser)
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, mps (default: auto)")
     parser.add_argument(
         "--engine",

@@ -12,16 +12,16 @@ from typing import Any
 
 import torch
 
+from ..classification import check_start
+from ..cli import add_command, add_machine_options, need, use_machine
 from ..config import RunConfig, choices, field_names, help_text, make_config, read_as, read_toml
 from ..data import load
 from ..errors import UsageError
 from ..progress import Progress
-from ..run import check_start
+from ..run import Share, processes
 from ..run_files import finished_epochs, locked, read_config, tidy
-from ..share import Share, processes
 from ..train import train
 from ..wording import count
-from .common import add_command, add_machine_options, need, use_machine
 
 
 def add(commands: Any) -> None:

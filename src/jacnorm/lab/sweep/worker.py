@@ -21,7 +21,8 @@ from ..config import RunConfig, make_config
 from ..data import DataSet, load
 from ..machine import keep_memory
 from ..progress import Progress
-from ..train import DivergedError, train
+from ..run import DivergedError
+from ..train import train
 from .pool import Ending
 from .store import Store
 
