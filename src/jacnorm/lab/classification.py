@@ -13,13 +13,7 @@ from torch import Tensor
 from .. import linearize, spectral_norm
 from ..errors import NonFiniteError
 from ..integrations.distributed import share_vectors
-from ..penalties import (
-    AnalyticPenalty,
-    FrobeniusPenalty,
-    Penalty,
-    SpectralBoundPenalty,
-    SpectralPenalty,
-)
+from ..penalties import AnalyticPenalty, FrobeniusPenalty, Penalty, SpectralBoundPenalty, SpectralPenalty
 from .attacks import perturbed
 from .config import RunConfig
 from .data import DataSet, Split, batches, crop_and_flip

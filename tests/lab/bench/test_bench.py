@@ -10,7 +10,7 @@ from jacnorm.lab.bench import forms, memory, parts, peers, suites, timing
 from jacnorm.lab.bench.nets import NETS, batch, make
 from jacnorm.lab.bench.page import markdown, picture
 from jacnorm.lab.bench.quality import Following
-from jacnorm.lab.bench.step import stepper
+from jacnorm.lab.bench.timing import stepper
 from jacnorm.lab.bench.ways import DEFAULT, WAYS, WEIGHT
 from jacnorm.lab.cli import main
 from jacnorm.lab.data import DataSet, Split

@@ -16,7 +16,7 @@ import torch
 
 from ..evaluate.common import progress
 from .nets import batch, make
-from .step import stepper
+from .timing import stepper
 from .ways import WAYS
 
 STATUS = Path("/proc/self/status")

@@ -12,14 +12,7 @@ from typing import Any
 import torch
 
 from ..classification import score
-from ..cli import (
-    add_command,
-    add_machine_options,
-    need,
-    need_one_or_more,
-    prepare_folder,
-    use_machine,
-)
+from ..cli import add_command, add_machine_options, need, need_one_or_more, prepare_folder, use_machine
 from ..config import number
 from ..data import DataSet, Split, load
 from ..errors import UsageError

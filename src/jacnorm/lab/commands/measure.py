@@ -13,14 +13,7 @@ from torch import Tensor, nn
 
 from ..checkpoint import load as load_safetensors
 from ..classification import check_fits
-from ..cli import (
-    add_command,
-    add_machine_options,
-    need,
-    need_one_or_more,
-    prepare_folder,
-    use_machine,
-)
+from ..cli import add_command, add_machine_options, need, need_one_or_more, prepare_folder, use_machine
 from ..data import DataSet, load
 from ..errors import UsageError
 from ..machine import environment

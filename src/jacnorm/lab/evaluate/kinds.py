@@ -14,9 +14,8 @@ from ..data import DataSet, Split
 from ..nets import Normalized
 from .adversarial import adversarial
 from .boundary import boundary
-from .calibration import calibration
+from .character import calibration, landscape
 from .judge import judge
-from .landscape import landscape
 from .noise import white_noise
 from .stored import cost, stored_vectors
 

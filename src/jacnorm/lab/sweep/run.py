@@ -7,9 +7,8 @@ import sys
 from ..config import RunConfig
 from ..wording import count
 from .experiment import Experiment
-from .live import LiveView
 from .pool import Pool
-from .status import Status, status
+from .status import LiveView, Status, status
 from .store import Store
 
 
