@@ -39,9 +39,8 @@ def jacnorm(*args, check=0, cwd=None):
 
 
 @pytest.fixture
-def here(capsys, monkeypatch):
+def here(capsys):
     """The command in this process, which saves the seconds that a new one needs to import torch."""
-    monkeypatch.syspath_prepend(str(HERE))
 
     def call(*args):
         assert main([str(a) for a in args]) == 0
@@ -242,7 +241,6 @@ def test_without_locks_on_files():
 )
 def test_mistakes_are_told_in_one_line(args, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(HERE))
     try:
         code = main(args)
     except SystemExit as exit_of_argparse:

@@ -9,22 +9,12 @@ import torch
 
 from jacnorm.lab.classification import scheduled, score
 from jacnorm.lab.config import METHODS, RunConfig
-from jacnorm.lab.data import DataSet, Split, load
+from jacnorm.lab.data import DataSet, Split
 from jacnorm.lab.errors import UsageError
 from jacnorm.lab.progress import Progress
 from jacnorm.lab.run import DivergedError
 from jacnorm.lab.run_files import load_run, read_config
 from jacnorm.lab.train import train
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return load("digits")
-
-
-@pytest.fixture(autouse=True)
-def _own_net_importable(monkeypatch, request):
-    monkeypatch.syspath_prepend(str(request.path.parent))
 
 
 def weights(folder, digits):
