@@ -9,9 +9,21 @@ import pytest
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 EXAMPLES = [path for path in EXAMPLES if path.stem != "drawings"]
+SHORTER = {"batch_norm": {"EPOCHS": 8}}  # of 20, with the same assertion in the end
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("name", SHORTER)
+def test_example_in_short(name):
+    example = {"__name__": name}
+    exec((EXAMPLES[0].parent / f"{name}.py").read_text(), example)
+    example.update(SHORTER[name])
+    example["main"]()
+
+
+@pytest.mark.parametrize(
+    "example",
+    [pytest.param(e, id=e.stem, marks=[pytest.mark.long] * (e.stem in SHORTER)) for e in EXAMPLES],
+)
 def test_example(example, tmp_path, monkeypatch):
     text = example.read_text()
     assert "assert " in text

@@ -4,21 +4,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from agreement import assert_gradients, assert_products
+from cases.blocks import Skip
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from oracles import dense
 from torch import nn
 
 import jacnorm as jn
-
-
-class Skip(nn.Module):
-    def __init__(self, body):
-        super().__init__()
-        self.body = body
-
-    def forward(self, x):
-        return x + self.body(x)
 
 
 class Concat(nn.Module):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from agreement import ways
-from cases.blocks import KINDS, TOKENS, WIDTH, Block, linear
+from cases.blocks import KINDS, TOKENS, WIDTH, Block, Skip, linear
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from oracles import dense, gradient, mean_sigma, pull, push, top_left
@@ -12,15 +12,6 @@ from torch import nn
 import jacnorm as jn
 
 TOLERANCE, FLOOR = 1e-9, 1e-3
-
-
-class Skip(nn.Module):
-    def __init__(self, body):
-        super().__init__()
-        self.body = body
-
-    def forward(self, x):
-        return x + self.body(x)
 
 
 class Twice(nn.Module):

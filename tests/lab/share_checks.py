@@ -8,7 +8,7 @@ import torch
 from jacnorm.lab.cli import main
 from jacnorm.lab.commands import train
 from jacnorm.lab.progress import Progress
-from jacnorm.lab.share import processes
+from jacnorm.lab.run import processes
 
 epoch_done = Progress.epoch_done
 

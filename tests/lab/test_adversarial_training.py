@@ -7,26 +7,15 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from jacnorm.lab.attacks import perturbed
+from jacnorm.lab.classification import start
 from jacnorm.lab.cli import main
 from jacnorm.lab.config import RunConfig
-from jacnorm.lab.data import load
 from jacnorm.lab.evaluate import adversarial
-from jacnorm.lab.run import start
 from jacnorm.lab.run_files import load_run
 from jacnorm.lab.sweep.experiment import read_experiment
 from jacnorm.lab.train import train
 
 EPSILON = 32 / 255
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return load("digits")
-
-
-@pytest.fixture(autouse=True)
-def _own_net_importable(monkeypatch, request):
-    monkeypatch.syspath_prepend(str(request.path.parent))
 
 
 def attacked(model, split, seed=0):

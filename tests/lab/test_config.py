@@ -1,7 +1,7 @@
 import pytest
 
+from jacnorm.lab.classification import make_penalty
 from jacnorm.lab.config import METHODS, ConfigError, RunConfig, make_config, read_toml
-from jacnorm.lab.run import make_penalty
 
 
 def test_defaults_are_the_papers():

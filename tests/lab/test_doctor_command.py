@@ -1,18 +1,13 @@
 """jacnorm doctor, as a person calls it."""
 
-from pathlib import Path
-
 import pytest
 from torch import nn
 
 from jacnorm.lab.cli import main
 
-HERE = Path(__file__).parent
-
 
 @pytest.fixture
 def doctor(capsys, monkeypatch):
-    monkeypatch.syspath_prepend(str(HERE))
     monkeypatch.setattr("jacnorm.diagnosis.cost.SECONDS", 0)
 
     def call(*args):

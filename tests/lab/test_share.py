@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from jacnorm.lab.classification import make_penalty
 from jacnorm.lab.config import RunConfig
 from jacnorm.lab.data import load
-from jacnorm.lab.run import make_penalty
+from jacnorm.lab.run import Share
 from jacnorm.lab.run_files import load_run
-from jacnorm.lab.share import Share
 from jacnorm.lab.train import train
 
 

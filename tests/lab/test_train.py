@@ -7,22 +7,14 @@ import math
 import pytest
 import torch
 
+from jacnorm.lab.classification import scheduled, score
 from jacnorm.lab.config import METHODS, RunConfig
-from jacnorm.lab.data import DataSet, Split, load
+from jacnorm.lab.data import DataSet, Split
 from jacnorm.lab.errors import UsageError
 from jacnorm.lab.progress import Progress
+from jacnorm.lab.run import DivergedError
 from jacnorm.lab.run_files import load_run, read_config
-from jacnorm.lab.train import DivergedError, scheduled, score, train
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return load("digits")
-
-
-@pytest.fixture(autouse=True)
-def _own_net_importable(monkeypatch, request):
-    monkeypatch.syspath_prepend(str(request.path.parent))
+from jacnorm.lab.train import train
 
 
 def weights(folder, digits):
@@ -56,7 +48,7 @@ def test_a_folder_may_be_named_by_a_string(digits, tmp_path):
 def test_regularized_networks_are_less_sensitive(digits, tmp_path):
     found = {}
     for method, weight in {"none": 1.0, "l2": 0.01, "spectral": 0.1, "analytic": 0.1}.items():
-        config = RunConfig(method=method, weight=weight, epochs=10, learning_rate=0.05)
+        config = RunConfig(method=method, weight=weight, epochs=6, learning_rate=0.05)
         found[method] = train(config, digits, tmp_path / method)["test"]["sigma"]
     assert found["spectral"] < found["l2"] < found["none"]
     assert found["spectral"] == pytest.approx(found["analytic"], rel=0.15)
@@ -67,15 +59,14 @@ def test_l2_is_the_weight_decay_penalty(digits, tmp_path):
     from torch.nn.functional import cross_entropy
 
     import jacnorm as jn
+    from jacnorm.lab.classification import start
     from jacnorm.lab.data import batches
-    from jacnorm.lab.run import start
-    from jacnorm.lab.train import _mix
 
     config = RunConfig(method="l2", weight=0.01, epochs=1)
     train(config, digits, tmp_path)
     run = start(RunConfig(method="none"), digits, "cpu")
     penalty = jn.WeightDecay(0.01)
-    for _, images, labels in batches(digits.train, 32, torch.Generator().manual_seed(_mix(0, 0))):
+    for _, images, labels in batches(digits.train, 32, torch.Generator().manual_seed(run.seed(0))):
         J = jn.linearize(run.model.body, run.model.normalize(images))
         run.optimizer.zero_grad()
         (cross_entropy(J.output, labels) + penalty(J)).backward()
@@ -204,7 +195,7 @@ def test_a_log_file_gets_a_line_an_epoch(digits, tmp_path):
 
 def test_score_is_the_mean_over_all_images(digits):
     torch.manual_seed(0)
-    from jacnorm.lab.run import start
+    from jacnorm.lab.classification import start
 
     model = start(RunConfig(), digits, "cpu").model
     with torch.no_grad():

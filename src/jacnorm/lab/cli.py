@@ -1,13 +1,17 @@
-"""The command line: parse, run, and turn a user's mistake into one clear line."""
+"""The command line: parse, run, a user's mistake in one clear line, and the options that commands share."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NoReturn
+
+import torch
 
 from .. import __version__
 from ..errors import JacnormError
@@ -22,7 +26,7 @@ class Parser(argparse.ArgumentParser):
     """Names the nearest option when one does not exist."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """What a command does not know is its own to tell, and not left for the parser above it."""
+        """A command itself complains about what it does not know, not the parser above it."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             hint = did_you_mean(unknown[0].partition("=")[0], list(self._option_string_actions))
@@ -75,3 +79,69 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _fail(error: JacnormError, code: int) -> int:
     print(f"jacnorm: error: {error}", file=sys.stderr)
     return code
+
+
+def add_command(commands: Any, name: str, summary: str, example: str) -> argparse.ArgumentParser:
+    """A command whose --help ends with an example."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary[0].lower() + summary[1:].rstrip("."),
+        description=summary,
+        epilog=f"example:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    return parser
+
+
+def add_machine_options(parser: argparse.ArgumentParser) -> None:
+    machine = parser.add_argument_group("where it runs")
+    add_data_root(machine)
+    machine.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps (default: auto)")
+    machine.add_argument("--threads", type=int, help="CPU threads (default: PyTorch's)")
+
+
+def add_data_root(parser: Any) -> None:
+    parser.add_argument("--data-root", type=Path, help="folder with the data sets (or set JACNORM_DATA)")
+
+
+def use_machine(args: argparse.Namespace) -> torch.device:
+    """Apply --threads, and the device that --device means."""
+    need_one_or_more(args, "threads")
+    if args.threads is not None:
+        torch.set_num_threads(args.threads)
+    return choose_device(args.device)
+
+
+def need_one_or_more(args: argparse.Namespace, *names: str) -> None:
+    for name in names:
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise UsageError(f"--{name.replace('_', '-')} {value}: it must be 1 or more")
+
+
+def choose_device(name: str) -> torch.device:
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"--device {name}: not to be had here ({reason}); try --device auto") from error
+    return device
+
+
+def prepare_folder(option: str, folder: Path) -> None:
+    """Before the work, not after it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{option} {folder}: cannot be made ({error.strerror})") from error
+
+
+def need(package: str, option: str, install: str | None = None) -> None:
+    if importlib.util.find_spec(package) is None:
+        raise UsageError(f"{option} needs the package {package}: pip install '{install or package}'")

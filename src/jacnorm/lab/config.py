@@ -1,5 +1,7 @@
-"""What defines a run. By one version, on one kind of machine, two runs with equal configs have equal results,
-so a run's id is made of it.
+"""What defines a run: every setting once, with its default, its help, what it may be and what looks at it.
+
+The command line, the checks of files and the id of a run are made from the fields of `RunConfig`. By one
+version, on one kind of machine, two runs with equal configs have equal results.
 """
 
 from __future__ import annotations
@@ -8,39 +10,15 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from functools import cache, cached_property
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple
 
 from .errors import UsageError
 from .wording import did_you_mean
 
 METHODS = ("none", "l2", "spectral-bound", "frobenius", "spectral", "analytic", "adversarial")
-
-# Options that only some methods look at.
-_PENALTY_OPTIONS = {
-    "weight": {"l2", "spectral-bound", "frobenius", "spectral", "analytic"},
-    "iterations": {"spectral", "spectral-bound"},
-    "projections": {"frobenius"},
-    "warm_start": {"spectral"},
-    "convolution": {"spectral-bound"},
-    "h": {"spectral"},
-    "threshold": {"spectral"},
-    "batch_norm": {"frobenius", "spectral", "analytic"},
-    "every": {"spectral-bound", "frobenius", "spectral", "analytic"},
-    "fraction": {"frobenius", "spectral", "analytic"},
-    "epsilon": {"adversarial"},
-    "attack_steps": {"adversarial"},
-}
-_CHOICES = {
-    "method": METHODS,
-    "schedule": ("constant", "cosine"),
-    "protocol": ("paper", "held-out"),
-    "h": ("identity", "square", "hinge"),
-    "batch_norm": ("fixed", "flowing"),
-    "convolution": ("operator", "kernel"),
-}
 # A setting that makes another method of one, and what tables call it then.
 VARIANTS = {
     "spectral": ("warm_start", True, "spectral-warm"),
@@ -48,7 +26,6 @@ VARIANTS = {
 }
 LABELS = (*METHODS, *(label for _, _, label in VARIANTS.values()))  # what a table may call a method
 TOLD_BY_THE_LABEL = {"method", *(name for name, _, _ in VARIANTS.values())}
-
 
 _KINDS = {
     int: "a whole number",
@@ -62,37 +39,107 @@ class ConfigError(UsageError):
     """A setting that does not exist or makes no sense."""
 
 
-FIRST_DEFAULTS = {"batch_norm": "fixed"}  # where a default has changed: ids must not
+class Bound(NamedTuple):
+    holds: Callable[[Any], bool]
+    text: str
+
+
+POSITIVE = Bound(lambda v: v > 0, "positive")
+ONE_OR_MORE = Bound(lambda v: v >= 1, "1 or more")
+PART = Bound(lambda v: 0 < v <= 1, "above 0 and at most 1")
+
+
+def setting(
+    default: Any, text: str, may_be: Bound | tuple[str, ...] | None = None, first: Any = None, **only: str
+) -> Any:
+    """A field of a config: its default, its help, and a bound or the choices that there are.
+
+    `only` names another setting and the values of it with which this one is looked at. With others it makes
+    no other run. `first` is the default of the first version, where that was another: ids must stay.
+    """
+    first = default if first is None else first
+    conditions = {name: tuple(values.split()) for name, values in only.items()}
+    return field(
+        default=default, metadata={"text": text, "may_be": may_be, "first": first, "only": conditions}
+    )
 
 
 @dataclass(frozen=True)
 class RunConfig:
     """The defaults are the paper's LeNet runs, on the small data set that needs no download."""
 
-    data: str = "digits"
-    net: str = "mlp"  # a name of lab.nets, or package.module:factory
-    width: float = 1.0  # scales the channels of vgg16 and resnet18
-    method: str = "spectral"
-    weight: float = 0.01  # λ
-    learning_rate: float = 0.01
-    momentum: float = 0.8
-    batch_size: int = 32
-    epochs: int = 50
-    schedule: str = "constant"
-    augment: bool = False  # random crop and flip
-    protocol: str = "paper"  # validate on the test split as the paper does, or on a part of train
-    seed: int = 0
-    iterations: int = 1  # rounds of power iteration
-    projections: int = 1
-    warm_start: bool = True  # go on from each sample's last vector; the paper starts at random
-    convolution: str = "operator"  # whose norm bounds ‖J‖; Yoshida & Miyato take that of the reshaped kernel
-    h: str = "identity"
-    threshold: float = 1.0  # of h = "hinge"
-    batch_norm: str = "flowing"
-    every: int = 1  # only every k-th step pays the penalty, k times as much
-    fraction: float = 1.0  # only so large a part of each batch does
-    epsilon: float = 8 / 255  # how far an attack may change a pixel, of pixels in [0, 1]
-    attack_steps: int = 10
+    data: str = setting("digits", "digits, kmnist, fashion-mnist, mnist or cifar10")
+    net: str = setting(
+        "mlp", "mlp, lenet, vgg16, resnet18, or your own package.module:factory (called without arguments)"
+    )
+    width: float = setting(1.0, "scales the channels of vgg16 and resnet18", POSITIVE)
+    method: str = setting(
+        "spectral", "the regularizer; adversarial trains on images that PGD has changed", METHODS
+    )
+    weight: float = setting(
+        0.01,
+        "its weight, λ",
+        Bound(POSITIVE.holds, 'positive; method = "none" has no penalty'),
+        method="l2 spectral-bound frobenius spectral analytic",
+    )
+    learning_rate: float = setting(0.01, "of SGD", POSITIVE)
+    momentum: float = setting(0.8, "of SGD", Bound(lambda v: 0 <= v < 1, "in [0, 1)"))
+    batch_size: int = setting(32, "images a step", POSITIVE)
+    epochs: int = setting(50, "passes over the train split", POSITIVE)
+    schedule: str = setting(
+        "constant", "of the learning rate: constant, or down to 0 in half a cosine", ("constant", "cosine")
+    )
+    augment: bool = setting(False, "random crop and horizontal flip")
+    protocol: str = setting(
+        "paper",
+        "validate on the test split, as the paper does, or on a sixth of train that is held out",
+        ("paper", "held-out"),
+    )
+    seed: int = setting(
+        0,
+        "of the weights, the order of the images and all else that is random",
+        Bound(lambda v: 0 <= v < 2**63, "a whole number from 0 to 2^63 − 1"),
+    )
+    iterations: int = setting(1, "rounds of power iteration", ONE_OR_MORE, method="spectral-bound spectral")
+    projections: int = setting(1, "random projections", ONE_OR_MORE, method="frobenius")
+    warm_start: bool = setting(
+        True, "go on from each sample's last vector; the paper starts at random", method="spectral"
+    )
+    convolution: str = setting(  # whose norm bounds ‖J‖; Yoshida & Miyato take that of the reshaped kernel
+        "operator",
+        "norm of a convolution itself, or of its kernel as a matrix",
+        ("operator", "kernel"),
+        method="spectral-bound",
+    )
+    h: str = setting(
+        "identity", "the shape of the penalty", ("identity", "square", "hinge"), method="spectral"
+    )
+    threshold: float = setting(1.0, "of h = hinge", POSITIVE, method="spectral")
+    batch_norm: str = setting(
+        "flowing",
+        "whether the penalty's gradient passes through the batch's variance",
+        ("fixed", "flowing"),
+        first="fixed",
+        method="frobenius spectral analytic",
+    )
+    every: int = setting(
+        1,
+        "pay the penalty at every k-th step only, k times as much",
+        ONE_OR_MORE,
+        method="spectral-bound frobenius spectral analytic",
+    )
+    fraction: float = setting(
+        1.0, "of each batch that pays the penalty", PART, method="frobenius spectral analytic"
+    )
+    epsilon: float = setting(
+        8 / 255,
+        "how far the attack may change a pixel, from 0 to 1, as 8/255",
+        Bound(PART.holds, "above 0 and at most 1, as 8/255 is"),
+        method="adversarial",
+    )
+    attack_steps: int = setting(
+        10, "gradient steps of the attack on each batch", ONE_OR_MORE, method="adversarial"
+    )
 
     def __post_init__(self) -> None:
         for method, (name, value, label) in VARIANTS.items():
@@ -101,30 +148,21 @@ class RunConfig:
                     f'method = "{label}": tables call it so; write method = "{method}" and '
                     f"{name} = {json.dumps(value)}"
                 )
-        for name, choices in _CHOICES.items():
-            value = getattr(self, name)
-            if value not in choices:
-                raise ConfigError(f"{name} = {value!r}: {did_you_mean(str(value), choices)}")
-        for name in ("weight", "learning_rate", "batch_size", "epochs", "width", "threshold"):
-            if not getattr(self, name) > 0:
-                hint = '; method = "none" has no penalty' if name == "weight" else ""
-                raise ConfigError(f"{name} = {getattr(self, name)}: it must be positive{hint}")
-        for name in ("iterations", "projections", "every", "attack_steps"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} = {getattr(self, name)}: it must be 1 or more")
-        if not 0 <= self.seed < 2**63:
-            raise ConfigError(f"seed = {self.seed}: it must be a whole number from 0 to 2^63 − 1")
-        if not 0 < self.fraction <= 1:
-            raise ConfigError(f"fraction = {self.fraction}: it must be above 0 and at most 1")
-        if not 0 < self.epsilon <= 1:
-            raise ConfigError(f"epsilon = {self.epsilon}: it must be above 0 and at most 1, as 8/255 is")
-        if not 0 <= self.momentum < 1:
-            raise ConfigError(f"momentum = {self.momentum}: it must be in [0, 1)")
+        for one in fields(self):
+            value, may_be = getattr(self, one.name), one.metadata["may_be"]
+            if isinstance(may_be, Bound):
+                if not may_be.holds(value):
+                    raise ConfigError(f"{one.name} = {value}: it must be {may_be.text}")
+            elif may_be and value not in may_be:
+                raise ConfigError(f"{one.name} = {value!r}: {did_you_mean(str(value), may_be)}")
 
     def relevant(self) -> dict[str, Any]:
-        """The settings that matter for this method."""
-        unused = {name for name, methods in _PENALTY_OPTIONS.items() if self.method not in methods}
-        return {name: getattr(self, name) for name in field_names() if name not in unused}
+        """The settings that matter beside the others."""
+        return {
+            one.name: getattr(self, one.name)
+            for one in fields(self)
+            if all(getattr(self, other) in values for other, values in one.metadata["only"].items())
+        }
 
     @property
     def label(self) -> str:
@@ -140,7 +178,7 @@ class RunConfig:
 
         Settings at their first default do not count, so that one that is added later leaves ids as they are.
         """
-        defaults = {field.name: field.default for field in fields(self)} | FIRST_DEFAULTS
+        defaults = {one.name: one.metadata["first"] for one in fields(self)}
         told = {name: value for name, value in self.relevant().items() if value != defaults[name]}
         text = json.dumps(told, sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:10]
@@ -151,7 +189,7 @@ class RunConfig:
 
 def make_config(settings: Mapping[str, Any]) -> RunConfig:
     """A config from a mapping; a key that does not exist or a value of the wrong type is an error."""
-    types = _types()
+    types = {one.name: type(one.default) for one in fields(RunConfig)}
     for key, value in settings.items():
         if isinstance(value, dict):
             raise ConfigError(f"[{key}]: settings stand by themselves, not in sections")
@@ -159,10 +197,12 @@ def make_config(settings: Mapping[str, Any]) -> RunConfig:
             raise ConfigError(f"there is no setting {key!r}: {did_you_mean(key, types)}")
         if not _fits(value, types[key]):
             raise ConfigError(f"{key} = {value!r}: it must be {_KINDS[types[key]]}")
-    convert: dict[str, Callable[[Any], Any]] = {
-        k: number if types[k] is float else types[k] for k in settings
-    }
-    return RunConfig(**{k: convert[k](value) for k, value in settings.items()})
+    return RunConfig(**{key: read_as(types[key])(value) for key, value in settings.items()})
+
+
+def read_as(kind: type) -> Callable[[Any], Any]:
+    """What makes a value of this type from one that fits, or from a word of the command line."""
+    return number if kind is float else kind
 
 
 def number(value: float | str) -> float:
@@ -189,17 +229,18 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def field_names() -> list[str]:
-    return [field.name for field in fields(RunConfig)]
+    return [one.name for one in fields(RunConfig)]
 
 
 def choices(name: str) -> tuple[str, ...] | None:
-    return _CHOICES.get(name)
+    may_be = RunConfig.__dataclass_fields__[name].metadata["may_be"]
+    return None if isinstance(may_be, Bound) else may_be
 
 
-@cache
-def _types() -> dict[str, type]:
-    """Once: a grid makes thousands of configs."""
-    return get_type_hints(RunConfig)
+def help_text(name: str) -> str:
+    one = RunConfig.__dataclass_fields__[name]
+    methods = one.metadata["only"].get("method", ())
+    return one.metadata["text"] + (f" ({', '.join(methods)})" if methods else "")
 
 
 def _fits(value: Any, kind: type) -> bool:

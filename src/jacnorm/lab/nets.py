@@ -108,21 +108,28 @@ class ResNet18(nn.Sequential):
         )
 
 
-class Normalized(nn.Module):
+class Scale(nn.Module):
+    """The mean and standard deviation of each channel, kept with a network."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: tuple[float, ...], std: tuple[float, ...]):
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1))
+        self.register_buffer("std", torch.tensor(std).view(-1, 1, 1))
+
+
+class Normalized(Scale):
     """A network on pixels in [0, 1]: channelwise mean 0 and standard deviation 1, then the body.
 
     Noise and attacks live in pixels; the paper's Jacobian, and with it λ, belongs to the body at
     `normalize(x)`.
     """
 
-    mean: Tensor
-    std: Tensor
-
     def __init__(self, body: nn.Module, mean: tuple[float, ...], std: tuple[float, ...]):
-        super().__init__()
+        super().__init__(mean, std)
         self.body = body
-        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1))
-        self.register_buffer("std", torch.tensor(std).view(-1, 1, 1))
 
     def normalize(self, pixels: Tensor) -> Tensor:
         return (pixels - self.mean) / self.std
@@ -131,17 +138,12 @@ class Normalized(nn.Module):
         return self.body(self.normalize(pixels))
 
 
-class OnPixels(nn.Module):
+class OnPixels(Scale):
     """A network that was trained on pixels, as the body of `Normalized`: it gets them back."""
 
-    mean: Tensor
-    std: Tensor
-
     def __init__(self, net: nn.Module, mean: tuple[float, ...], std: tuple[float, ...]):
-        super().__init__()
+        super().__init__(mean, std)
         self.net = net
-        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1))
-        self.register_buffer("std", torch.tensor(std).view(-1, 1, 1))
 
     def forward(self, normalized: Tensor) -> Tensor:
         return self.net(normalized * self.std + self.mean)

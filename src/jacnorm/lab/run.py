@@ -1,27 +1,29 @@
-"""A training under way, and how it starts."""
+"""A training under way: what an epoch changes, its optimizer, and its share of several processes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim.sgd import sgd
 
-from ..penalties import (
-    AnalyticPenalty,
-    FrobeniusPenalty,
-    Penalty,
-    SpectralBoundPenalty,
-    SpectralPenalty,
-)
+from ..errors import JacnormError
+from ..penalties import Penalty
 from .config import RunConfig
-from .data import DataSet
-from .errors import UsageError
-from .nets import Normalized, build, fingerprint, is_own
-from .share import Share
+from .nets import Normalized
+
+
+class DivergedError(JacnormError):
+    """Training cannot go on; the message says where it stopped and what to try."""
+
+    result: dict[str, Any]  # what there is of one
 
 
 class SGD:
@@ -67,6 +69,62 @@ class SGD:
         )
 
 
+@dataclass(frozen=True)
+class Share:
+    """Every `world`-th sample of a batch, starting at `rank`: all of it, unless told otherwise."""
+
+    rank: int = 0
+    world: int = 1
+
+    @property
+    def first(self) -> bool:
+        """The one process that writes files and speaks."""
+        return self.rank == 0
+
+    def of(self, batch: Tensor) -> Tensor:
+        return batch[self.rank :: self.world]
+
+    def taken(self, batch: Tensor) -> Tensor:
+        """The share to compute with: never empty, since all must take the step. (`weight` is zero then.)"""
+        return self.of(batch) if len(batch) > self.rank else batch[:1]
+
+    def weight(self, batch: Tensor) -> float:
+        """What a mean over this share counts for in the average over the processes."""
+        return len(self.of(batch)) * self.world / len(batch)
+
+    def spread(self, body: nn.Module) -> nn.Module:
+        return DistributedDataParallel(body) if self.world > 1 else body
+
+    def averaged(self, numbers: Tensor) -> Tensor:
+        if self.world > 1:
+            dist.all_reduce(numbers)
+        return numbers / self.world
+
+    @contextmanager
+    def first_goes_ahead(self) -> Iterator[None]:
+        if not self.first:
+            dist.barrier()
+        yield
+        if self.first and self.world > 1:
+            dist.barrier()
+
+
+@contextmanager
+def processes(device: torch.device) -> Iterator[Share]:
+    """This process's share under torchrun, everything without it."""
+    if not (dist.is_available() and dist.is_torchelastic_launched()):
+        yield Share()
+        return
+    on_gpu = device.type == "cuda"
+    if on_gpu:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl" if on_gpu else "gloo")
+    try:
+        yield Share(dist.get_rank(), dist.get_world_size())
+    finally:
+        dist.destroy_process_group()
+
+
 @dataclass
 class Run:
     """Everything that an epoch changes."""
@@ -81,71 +139,15 @@ class Run:
     history: list[dict[str, Any]]  # one entry an epoch
     fingerprint: str | None  # of a user's own net
 
+    def seed(self, epoch: int) -> int:
+        """Of its own for every epoch of every run."""
+        return (self.config.seed * 1_000_003 + epoch) % 2**63
 
-def start(config: RunConfig, data: DataSet, device: torch.device | str, share: Share | None = None) -> Run:
-    share = share or Share()
-    torch.manual_seed(config.seed)
-    _, channels, height, _ = data.train.images.shape
-    body = build(config.net, channels, height, len(data.classes), config.width)
-    mark = fingerprint(body) if is_own(config.net) else None
-    model = Normalized(body, data.mean, data.std).to(device)
-    check_fits(model, data)
-    weight_decay = config.weight if config.method == "l2" else 0.0
-    optimizer = SGD(model.parameters(), config.learning_rate, config.momentum, weight_decay)
-    penalty, noise = make_penalty(config, share.rank), torch.Generator(device)
-    return Run(config, share, model, model.body, optimizer, penalty, noise, [], mark)
-
-
-def check_start(config: RunConfig, data: DataSet) -> None:
-    """Whether the net can be built and takes these images, before there is a folder or a process for it."""
-    try:
-        with torch.random.fork_rng():
-            start(config, data, "cpu")
-    except UsageError as error:
-        raise UsageError(f"net = {config.net!r}: {error}") from error
-
-
-def check_fits(model: Normalized, data: DataSet) -> None:
-    """One score for each class, or a user's own net gets an obscure error deep in the loss."""
-    try:
-        with torch.no_grad():
-            output = model.eval()(data.train.images[:2])
-    except (RuntimeError, ValueError) as error:
-        shape = tuple(data.train.images.shape[1:])
-        raise UsageError(f"the net does not take images of shape {shape}: {error}") from error
-    if not isinstance(output, Tensor):
-        raise UsageError(f"the net returns a {type(output).__name__}; a tensor is needed, a score a class")
-    if output.shape != (2, len(data.classes)):
-        found = tuple(output.shape)
-        raise UsageError(
-            f"the net gives {found} for 2 images; {(2, len(data.classes))} is needed, a score a class"
-        )
-
-
-def make_penalty(config: RunConfig, rank: int = 0) -> Penalty | None:
-    """None for `none`, for `l2` (the optimizer's own weight decay) and for `adversarial` (changed images).
-
-    What is drawn for the samples at hand differs from process to process.
-    """
-    common: dict[str, Any] = {"every": config.every}
-    lazy = {**common, "fraction": config.fraction, "seed": config.seed + rank}
-    makers = {
-        "spectral": lambda: SpectralPenalty(
-            config.weight,
-            config.iterations,
-            start="output" if config.warm_start else "random",
-            h=config.h,  # type: ignore[arg-type]
-            threshold=config.threshold,
-            **lazy,
-        ),
-        "frobenius": lambda: FrobeniusPenalty(config.weight, config.projections, **lazy),
-        "spectral-bound": lambda: SpectralBoundPenalty(
-            config.weight,
-            config.iterations,
-            convolution=config.convolution,  # type: ignore[arg-type]
-            **common,
-            seed=config.seed,
-        ),
-        "analytic": lambda: AnalyticPenalty(config.weight, **lazy),
-    }
-    return makers[config.method]() if config.method in makers else None
+    def diverged(self, where: str, what: str) -> DivergedError:
+        epochs = len(self.history)
+        kept = f" The checkpoint of epoch {epochs} is kept." if epochs else ""
+        advice = "Try a smaller learning rate"
+        if self.penalty is not None:
+            advice += f" or weight (they are {self.config.learning_rate} and {self.config.weight})"
+        epoch = min(epochs + 1, self.config.epochs)
+        return DivergedError(f"Epoch {epoch}, {where}: {what} {advice}.{kept}")

@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 
 from . import checkpoint
+from .classification import start
 from .config import RunConfig, make_config
 from .data import DataSet
 from .errors import UsageError
 from .nets import Normalized
 from .results import read_result
-from .run import Run, start
+from .run import Run
 
 CHANGED_NET = "its code has changed since; give the new net another name, or the old one its code back"
 

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 import jacnorm as jn
-from jacnorm.lab.bench import forms, parts, peers, suites, timing
+from jacnorm.lab.bench import forms, memory, parts, peers, suites, timing
 from jacnorm.lab.bench.by_hand import by_hand
 from jacnorm.lab.bench.nets import NETS, batch, make
 from jacnorm.lab.bench.page import markdown, picture
 from jacnorm.lab.bench.quality import Following
-from jacnorm.lab.bench.step import stepper
+from jacnorm.lab.bench.timing import stepper
 from jacnorm.lab.bench.ways import DEFAULT, WAYS, WEIGHT
 from jacnorm.lab.cli import main
 from jacnorm.lab.data import DataSet, Split
@@ -130,6 +130,8 @@ def test_following_a_training():
 
 def test_the_command_writes_a_page(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(timing, "ROUNDS", (3, 3))
+    monkeypatch.setattr(memory, "ROUNDS", 1)
+    monkeypatch.setattr(parts, "SECONDS", 0)
     monkeypatch.setitem(NETS, "lenet", (*NETS["lenet"][:2], 512))
     monkeypatch.setattr(suites, "WAYS", [w for w in WAYS if w.name == DEFAULT])
     monkeypatch.setattr(suites, "OUTPUTS", (10, 40))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jacnorm.lab.data import DataError
-from jacnorm.lab.data.archive import extract
+from jacnorm.lab.data.cifar import extract
 
 NAMES = ("one", "two")
 GOOD = [("set/one", b"1"), ("set/two", b"2")]

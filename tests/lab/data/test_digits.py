@@ -11,11 +11,6 @@ from jacnorm.lab.data import DataSet, load
 from jacnorm.lab.errors import DataError
 
 
-@pytest.fixture(scope="module")
-def digits() -> DataSet:
-    return load("digits")
-
-
 def test_shapes_and_range(digits: DataSet) -> None:
     assert digits.train.images.shape == (1437, 1, 8, 8)
     assert digits.test.images.shape == (360, 1, 8, 8)

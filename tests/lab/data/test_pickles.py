@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jacnorm.lab.data import DataError
-from jacnorm.lab.data.pickles import read_pickle
+from jacnorm.lab.data.cifar import read_pickle
 
 
 class Call:

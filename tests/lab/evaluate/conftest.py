@@ -5,13 +5,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from jacnorm.lab.data import load
 from jacnorm.lab.nets import MLP, Normalized
-
-
-@pytest.fixture(scope="session")
-def digits():
-    return load("digits")
 
 
 @pytest.fixture(scope="session")

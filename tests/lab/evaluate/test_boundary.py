@@ -8,9 +8,14 @@ from torch import nn
 
 from jacnorm.lab.data import Split
 from jacnorm.lab.evaluate import EvaluationError, boundary
-from jacnorm.lab.evaluate.boundary import first_order_distance
+from jacnorm.lab.evaluate.boundary import (
+    FIRST_RADIUS,
+    RESOLUTION,
+    first_order_distance,
+    sampled_distance,
+    unit_rays,
+)
 from jacnorm.lab.evaluate.minimum_norm import l2_distance
-from jacnorm.lab.evaluate.spheres import FIRST_RADIUS, RESOLUTION, sampled_distance, unit_rays
 
 
 def test_first_order_and_attack_are_exact_on_a_linear_classifier(linear_three):

@@ -28,7 +28,7 @@ def runs(tmp_path_factory):
 
 
 def test_everything_end_to_end(runs, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("jacnorm.lab.commands.evaluate.judge", partial(judge, iterations=3, queries=5))
+    monkeypatch.setattr("jacnorm.lab.evaluate.kinds.judge", partial(judge, iterations=3, queries=5))
     folders = [str(folder) for folder in sorted(runs.iterdir())]
     capsys.readouterr()
     code = main(
@@ -69,7 +69,8 @@ def test_evaluating_again_adds_to_what_is_there(runs, tmp_path, capsys):
     assert set(json.loads(file.read_text())) & {"attacks", "calibration"} == set()
 
 
-def test_attacks_of_another_strength_take_the_place_of_the_first(runs, tmp_path, capsys):
+def test_attacks_of_another_strength_take_the_place_of_the_first(runs, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("jacnorm.lab.evaluate.kinds.judge", partial(judge, iterations=3, queries=5))
     options = [str(runs / "none0"), "--images", "20", "--out", str(tmp_path)]
     assert main(["evaluate", *options, "--attacks", "pgd,tpgd", "--epsilon", "8/255"]) == 0
     (file,) = tmp_path.glob("*.json")
@@ -86,7 +87,8 @@ def test_attacks_of_another_strength_take_the_place_of_the_first(runs, tmp_path,
     assert json.loads(file.read_text())["judge"]["epsilon"] == 0.1
 
 
-def test_a_picture_compares_attacks_of_one_strength(runs, tmp_path, capsys):
+def test_a_picture_compares_attacks_of_one_strength(runs, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("jacnorm.lab.evaluate.kinds.judge", partial(judge, iterations=3, queries=5))
     one, other, out = str(runs / "none0"), str(runs / "spectral0"), ["--images", "20", "--out", str(tmp_path)]
     assert main(["evaluate", one, *out, "--attacks", "pgd", "--judge", "--epsilon", "8/255"]) == 0
     assert main(["evaluate", other, *out, "--attacks", "pgd,square", "--judge"]) == 0
@@ -107,7 +109,7 @@ def test_what_is_done_is_kept_when_the_rest_fails(runs, tmp_path, capsys, monkey
     def stop(*_args, **_options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("jacnorm.lab.commands.evaluate.judge", stop)
+    monkeypatch.setattr("jacnorm.lab.evaluate.kinds.judge", stop)
     options = ["--noise", "--attacks", "pgd", "--judge", "--images", "20", "--out", str(tmp_path)]
     assert main(["evaluate", str(runs / "none0"), *options]) == 130
     (file,) = tmp_path.glob("*.json")

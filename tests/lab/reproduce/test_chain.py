@@ -70,7 +70,7 @@ rounds = [1, 3]
 
 
 class InThisProcess:
-    """An engine that saves the seconds which each new process needs to import torch."""
+    """A pool that saves the seconds which each new process needs to import torch."""
 
     trained: ClassVar[list[str]] = []
 
@@ -108,7 +108,7 @@ def without_timing(content):
 @pytest.fixture
 def reproduce(home, monkeypatch, capsys):
     monkeypatch.chdir(home)
-    monkeypatch.setattr("jacnorm.lab.commands.reproduce.LocalEngine", InThisProcess)
+    monkeypatch.setattr("jacnorm.lab.commands.reproduce.LocalPool", InThisProcess)
 
     def call(*options):
         assert main(["reproduce", "all", "--data", "digits", *options]) == 0

@@ -14,7 +14,7 @@ from jacnorm.lab.reproduce.choice import choose
 from jacnorm.lab.reproduce.epochs import late_accuracies
 from jacnorm.lab.reproduce.table1 import read_table1, table1
 from jacnorm.lab.sweep.experiment import read_experiment
-from jacnorm.lab.sweep.local import LocalEngine
+from jacnorm.lab.sweep.local import LocalPool
 from jacnorm.lab.sweep.store import MAX_ATTEMPTS, Store
 
 EXPERIMENT = """
@@ -369,13 +369,13 @@ def test_failed_runs_are_tried_again_when_asked(experiment, complete, tmp_path, 
     for _ in range(MAX_ATTEMPTS):
         store.add_failure(lost, "no luck")
 
-    class Publishes(LocalEngine):
+    class Publishes(LocalPool):
         def run_all(self, configs, watch):
             for config in configs:
                 if not self.store.has_failed(config):
                     publish(self.store.results, config, 95.6)
 
-    monkeypatch.setattr("jacnorm.lab.commands.reproduce.LocalEngine", Publishes)
+    monkeypatch.setattr("jacnorm.lab.commands.reproduce.LocalPool", Publishes)
     monkeypatch.setattr("jacnorm.lab.commands.sweep.load", lambda name, root: None)
     monkeypatch.setattr("jacnorm.lab.commands.sweep.check_nets", lambda runs, data: None)
     command = ["reproduce", "table1", f"--runs={store.runs}"]

@@ -23,7 +23,7 @@ NET = "from torch import nn\ndef small():\n    return nn.Sequential(nn.Flatten()
 
 
 class InThisProcess:
-    """An engine that saves the seconds which each new process needs to import torch."""
+    """A pool that saves the seconds which each new process needs to import torch."""
 
     def __init__(self, store, data_root, device, workers):
         self.store, self.data_root, self.device = store, data_root, device
@@ -40,7 +40,7 @@ def here(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", ["", *sys.path])
     monkeypatch.setattr("sys.dont_write_bytecode", True)  # of a file that changes within a second
-    monkeypatch.setattr("jacnorm.lab.commands.sweep.LocalEngine", InThisProcess)
+    monkeypatch.setattr("jacnorm.lab.commands.sweep.LocalPool", InThisProcess)
     Path("my.toml").write_text(SWEEP)
 
     def call(*args, code=0):

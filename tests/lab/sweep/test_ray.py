@@ -25,7 +25,7 @@ from small_sweep import (
 
 from jacnorm.lab.cli import main
 from jacnorm.lab.sweep import ray as ray_module
-from jacnorm.lab.sweep.ray import ClusterError, RayEngine, RayWorker
+from jacnorm.lab.sweep.ray import ClusterError, RayPool, RayWorker
 from jacnorm.lab.sweep.status import status
 from jacnorm.lab.sweep.store import MAX_ATTEMPTS
 from jacnorm.lab.sweep.worker import carry_out, order
@@ -86,7 +86,7 @@ def test_a_killed_process_is_counted_and_a_hopeless_run_given_up(tmp_path, clust
             process_of(store, good).kill()
             killed.append(good)
 
-    RayEngine(store, address=cluster.address).run_all((good, bad), kill_once)
+    RayPool(store, address=cluster.address).run_all((good, bad), kill_once)
     assert found(tmp_path) == {good.id: undisturbed()[good.id]}
     assert killed
     assert store.failures(good) == ["its process was killed or crashed (out of memory?)"]
@@ -109,7 +109,7 @@ def test_a_machine_that_is_lost_costs_an_epoch_and_no_attempt(tmp_path, cluster,
                 cluster.remove_node(second, allow_graceful=False)
                 lost.append(run)
 
-    RayEngine(store, address=cluster.address).run_all(RUNS, lose_the_second)
+    RayPool(store, address=cluster.address).run_all(RUNS, lose_the_second)
     assert found(tmp_path) == {run.id: undisturbed()[run.id] for run in RUNS}
     assert len(lost) == 1
     for run in RUNS:
@@ -126,7 +126,7 @@ def test_a_folder_that_a_machine_does_not_see_ends_the_sweep(tmp_path, cluster, 
 
     monkeypatch.setattr(ray_module, "order", elsewhere)
     with pytest.raises(ClusterError, match=r"not mounted is not there on .* share under the same name"):
-        RayEngine(store_in(tmp_path), address=cluster.address).run_all(RUNS[:1], lambda running: None)
+        RayPool(store_in(tmp_path), address=cluster.address).run_all(RUNS[:1], lambda running: None)
 
 
 def test_a_result_may_come_late_but_not_never(tmp_path, cluster, monkeypatch):
@@ -144,7 +144,7 @@ def test_a_result_may_come_late_but_not_never(tmp_path, cluster, monkeypatch):
 
 
 def test_room_is_made_of_whole_machines(tmp_path, monkeypatch, capsys):
-    make = lambda **options: RayEngine(store_in(tmp_path), **options)
+    make = lambda **options: RayPool(store_in(tmp_path), **options)
     small, large = {"CPU": 1.0, "memory": 1e9}, {"CPU": 3.0, "GPU": 1.0}
     machines = [{"Alive": True, "Resources": small}, {"Alive": True, "Resources": large}]
     machines += [{"Alive": False, "Resources": large}]
@@ -154,17 +154,17 @@ def test_room_is_made_of_whole_machines(tmp_path, monkeypatch, capsys):
     assert make(cpus_per_run=2)._slots() == 1  # of one machine, whatever the others have left
     assert make(gpus_per_run=1)._slots() == 1
     assert make(gpus_per_run=0.5)._slots() == 2
-    engine = make(gpus_per_run=1)
-    assert engine._slots() == 1
+    pool = make(gpus_per_run=1)
+    assert pool._slots() == 1
     machines[1]["Alive"] = False
-    assert engine._slots() == engine._slots() == 0
+    assert pool._slots() == pool._slots() == 0
     assert capsys.readouterr().err.count("No machine is left with 1 CPUs and 1 GPUs; waiting for one.") == 1
 
 
 def test_a_cluster_without_room(tmp_path, cluster):
-    engine = RayEngine(store_in(tmp_path), address=cluster.address, gpus_per_run=1)
+    pool = RayPool(store_in(tmp_path), address=cluster.address, gpus_per_run=1)
     with pytest.raises(ClusterError, match=r"no machine of the cluster has .*: 1 CPUs and 1 GPUs"):
-        engine.run_all(RUNS, lambda running: None)
+        pool.run_all(RUNS, lambda running: None)
 
 
 def test_reasons():

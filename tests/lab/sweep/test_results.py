@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+import jacnorm
 from jacnorm.lab.cli import main
 from jacnorm.lab.results import append_result, experiment_file, read_result, read_results, results_file
 
@@ -65,13 +66,17 @@ def test_what_is_measured_of_a_network_comes_in_parts(tmp_path):
     }
 
 
-WRITER = """
-import sys
+# Results need no PyTorch, which takes seconds to import: the package without what its __init__ does.
+WRITER = f"""
+import sys, types
 from pathlib import Path
+sys.modules["jacnorm"] = types.ModuleType("jacnorm")
+sys.modules["jacnorm"].__path__ = {list(jacnorm.__path__)}
 from jacnorm.lab.results import append_result
 file, first, last = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 for i in range(first, last):
-    append_result(file, {"id": f"run-{i}", "config": {}, "test": {}, "history": {"loss": [1.0] * 4000}})
+    history = {{"loss": [1.0] * 4000}}
+    append_result(file, {{"id": f"run-{{i}}", "config": {{}}, "test": {{}}, "history": history}})
     print(i, flush=True)
 """
 

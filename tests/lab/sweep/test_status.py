@@ -8,10 +8,9 @@ import pytest
 from made_results import changed, cut, publish
 
 from jacnorm.lab.config import RunConfig
-from jacnorm.lab.sweep import live
-from jacnorm.lab.sweep.live import LiveView
+from jacnorm.lab.sweep import status as status_module
 from jacnorm.lab.sweep.naming import names
-from jacnorm.lab.sweep.status import status
+from jacnorm.lab.sweep.status import LiveView, status
 from jacnorm.lab.sweep.store import MAX_ATTEMPTS, Store
 
 DONE, FAILED, LOCKED, WAITING = RUNS = tuple(RunConfig(seed=seed) for seed in range(4))
@@ -96,7 +95,7 @@ def test_a_log_file_hears_of_each_run_once(store, capsys):
 
 def test_a_log_file_hears_of_runs_under_way(store, capsys, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(status_module.time, "monotonic", lambda: now[0])
     with LiveView(store, RUNS, "test") as view:
         view.watch([LOCKED])
         store.run_folder(LOCKED).mkdir(parents=True)

@@ -1,6 +1,6 @@
 """ℓ∞ attacks on networks that take pixels in [0, 1]; each draws from the generator it is given."""
 
-from .auto import apgd_ce, apgd_targeted
+from .apgd import apgd_ce, apgd_targeted
 from .gradient import perturbed, pgd, tpgd
 from .losses import loss_gradient
 from .square import square

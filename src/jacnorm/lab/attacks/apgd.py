@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
+
+from .losses import cross_entropy, targeted_dlr
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # logits (B, classes) and positions (B,) -> (B,)
 MOMENTUM = 0.25
@@ -70,11 +72,7 @@ class _State:
 
 
 def _start(
-    model: nn.Module,
-    images: Tensor,
-    loss: Loss,
-    epsilon: float,
-    generator: torch.Generator,
+    model: nn.Module, images: Tensor, loss: Loss, epsilon: float, generator: torch.Generator
 ) -> _State:
     drawn = 2 * torch.rand(images.shape, generator=generator, device=images.device, dtype=images.dtype) - 1
     largest = drawn.abs().amax((1, 2, 3), keepdim=True)
@@ -135,3 +133,40 @@ def _look_at(model: nn.Module, x: Tensor, loss: Loss, index: Tensor) -> tuple[Te
         each = loss(logits, index)
         (gradient,) = torch.autograd.grad(each.sum(), x)
     return logits.detach(), each.detach(), gradient
+
+
+def apgd_ce(
+    model: nn.Module, images: Tensor, labels: Tensor, *, epsilon: float, iterations: int, generator: Generator
+) -> Tensor:
+    """Adversarial images where there are any, the images themselves where not."""
+
+    def loss(logits: Tensor, index: Tensor) -> Tensor:
+        return cross_entropy(logits, labels[index])
+
+    return apgd(model, images, labels, loss, epsilon=epsilon, iterations=iterations, generator=generator)
+
+
+def apgd_targeted(
+    model: nn.Module, images: Tensor, labels: Tensor, *, epsilon: float, iterations: int, generator: Generator
+) -> Tensor:
+    """The same towards each other class in turn, the likeliest first, for what is still standing."""
+    with torch.no_grad():
+        order = model(images).scatter(1, labels[:, None], -torch.inf).argsort(1, descending=True)
+    found = images.clone()
+    left = torch.arange(len(images), device=images.device)
+    for targets in order.T[:-1]:  # the last is the label itself
+        x, y, t = images[left], labels[left], targets[left]
+        loss = _towards(t, y)
+        found[left] = apgd(model, x, y, loss, epsilon=epsilon, iterations=iterations, generator=generator)
+        with torch.no_grad():
+            left = left[model(found[left]).argmax(1) == y]
+        if len(left) == 0:
+            break
+    return found
+
+
+def _towards(targets: Tensor, labels: Tensor) -> Loss:
+    def loss(logits: Tensor, index: Tensor) -> Tensor:
+        return targeted_dlr(logits, labels[index], targets[index])
+
+    return loss

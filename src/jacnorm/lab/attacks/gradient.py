@@ -7,7 +7,7 @@ from itertools import islice
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 Iterates = Iterator[tuple[Tensor, Tensor]]  # images and their logits; the first is the start
 
@@ -19,7 +19,7 @@ def pgd(
     *,
     epsilon: float,
     step_size: float,
-    generator: torch.Generator,
+    generator: Generator,
 ) -> Iterates:
     """Ascent of the cross-entropy from a uniformly random point of the ball, without end.
 
@@ -32,13 +32,7 @@ def pgd(
 
 
 def perturbed(
-    model: nn.Module,
-    images: Tensor,
-    labels: Tensor,
-    *,
-    epsilon: float,
-    steps: int,
-    generator: torch.Generator,
+    model: nn.Module, images: Tensor, labels: Tensor, *, epsilon: float, steps: int, generator: Generator
 ) -> Tensor:
     """The images after so many steps of PGD, each of 2.5 ε/steps, as Madry et al. train.
 
@@ -60,7 +54,7 @@ def tpgd(
     *,
     epsilon: float,
     step_size: float,
-    generator: torch.Generator,
+    generator: Generator,
 ) -> Iterates:
     """Ascent of the Kullback–Leibler divergence from the clean prediction, whatever the label is.
 

@@ -26,6 +26,13 @@ class Remembering:
         rows = [self.table.get(i, row) for i, row in zip(index.tolist(), new, strict=True)]
         return normalized(torch.stack(rows))
 
+    def followed(self, index: Tensor, shape: torch.Size) -> Tensor:
+        """What is stored; the gradient that arrives at it is stored next."""
+        vectors = self.read(index, shape)
+        if torch.is_grad_enabled():
+            vectors.requires_grad_().register_hook(lambda gradient: self.write(index, gradient))
+        return vectors
+
     def write(self, index: Tensor, vectors: Tensor) -> None:
         self.table.update(zip(index.tolist(), normalized(vectors.detach()), strict=True))
 
@@ -35,10 +42,7 @@ class StoredBackward(Remembering):
 
     def __call__(self, x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         J = linearize(self.model, x)
-        u = self.read(index, J.output_shape)
-        if torch.is_grad_enabled():
-            u.requires_grad_().register_hook(lambda gradient: self.write(index, gradient))
-        return J.output, norms(J.vjp(u))
+        return J.output, norms(J.vjp(self.followed(index, J.output_shape)))
 
 
 class StoredForward(Remembering):
@@ -46,10 +50,7 @@ class StoredForward(Remembering):
 
     def __call__(self, x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         J = linearize(self.model, x)
-        v = self.read(index, J.input_shape)
-        if torch.is_grad_enabled():
-            v.requires_grad_().register_hook(lambda gradient: self.write(index, gradient))
-        return J.output, norms(J.jvp(v))
+        return J.output, norms(J.jvp(self.followed(index, J.input_shape)))
 
 
 class StoredRefined(Remembering):

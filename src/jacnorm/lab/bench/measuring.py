@@ -47,7 +47,7 @@ def _theirs(net: nn.Module, x: Tensor) -> Tensor:
     return torch.linalg.svdvals(dense.flatten(2))[:, 0]
 
 
-def _timed(measure: Callable[[Tensor], Tensor], x: Tensor, at_once: int) -> tuple[Tensor, float]:
+def _timed(way: Callable[[Tensor], Tensor], x: Tensor, at_once: int) -> tuple[Tensor, float]:
     begin = time.thread_time()
-    found = torch.cat([measure(part) for part in x.split(at_once)])
+    found = torch.cat([way(part) for part in x.split(at_once)])
     return found, time.thread_time() - begin

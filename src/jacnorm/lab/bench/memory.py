@@ -16,7 +16,7 @@ import torch
 
 from ..evaluate.common import progress
 from .nets import batch, make
-from .step import stepper
+from .timing import stepper
 from .ways import WAYS
 
 STATUS = Path("/proc/self/status")
@@ -34,13 +34,13 @@ def growth(net: str, size: int, names: list[str], width: float) -> dict[str, flo
         return {}
     found: dict[str, list[float]] = {name: [] for name in ("plain", *names)}
     begin = time.perf_counter()
-    with _helper() as ask, progress(ROUNDS * len(found), "memory", " processes") as bar:
+    with _helper() as helper, progress(ROUNDS * len(found), "memory", " processes") as bar:
         for round_ in range(ROUNDS):
             if round_ and time.perf_counter() - begin > SECONDS:
                 break
             for name, peaks in found.items():
-                ask.send((net, size, name, width))
-                peaks.append(ask.recv())
+                helper.send((net, size, name, width))
+                peaks.append(helper.recv())
                 bar.update()
     return {name: median(peaks) for name, peaks in found.items()}
 
@@ -65,28 +65,28 @@ def _helper() -> Iterator[Connection]:
         helper.join()
 
 
-def _serve(asked: Connection) -> None:
+def _serve(requests: Connection) -> None:
     torch.set_num_threads(1)
     idle = torch.optim.SGD([torch.zeros(1)], lr=1.0)  # loads what every optimizer's first step loads
     idle.zero_grad()
     idle.step()
     context = get_context("fork")
-    with suppress(EOFError, BrokenPipeError):  # nobody asks any more
+    with suppress(EOFError, BrokenPipeError):  # the other end is gone
         while True:
-            task = asked.recv()
+            task = requests.recv()
             ours, theirs = context.Pipe()
             child = context.Process(target=_answer, args=(theirs, task), daemon=True)
             child.start()
             theirs.close()
-            asked.send(ours.recv())
+            requests.send(ours.recv())
             child.join()
 
 
-def _answer(asked: Connection, task: tuple[str, int, str, float]) -> None:
-    asked.send(_measure(*task))
+def _answer(answers: Connection, task: tuple[str, int, str, float]) -> None:
+    answers.send(_growth(*task))
 
 
-def _measure(net: str, size: int, name: str, width: float) -> float:
+def _growth(net: str, size: int, name: str, width: float) -> float:
     way: Any = next((w.make for w in WAYS if w.name == name), None)
     model = make(net, width=width)
     stepper(model, way, batch(net, 2))()  # loads libraries

@@ -7,6 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from ..figures.common import tidy
+from ..tables import markdown_table
 from .ways import WAYS
 
 Found = dict[str, Any]  # suite -> its numbers; "methods" -> net -> its numbers
@@ -59,7 +60,7 @@ def _methods(nets: Found, training: Found | None) -> str:
         "of the penalty and the exact one's, at the end of training. Where a cost is missing, the way does "
         "not work on this net (fused attention has no second derivatives) or was too slow to measure."
     )
-    return f"## Every way\n\n{notes}\n\n{_table(rows)}\n\n![Cost against error](cost-and-error.svg)"
+    return f"## Every way\n\n{notes}\n\n{markdown_table(rows)}\n\n![Cost against error](cost-and-error.svg)"
 
 
 def _parts(nets: Found) -> str:
@@ -78,7 +79,7 @@ def _parts(nets: Found) -> str:
         "are faster than PyTorch's. Where it is above, it is the recording, call by call in Python, "
         "which small batches feel, or the transposed convolutions, which kernels are not tuned for."
     )
-    return f"## Where the time goes\n\n{text}\n\n{_table(rows)}"
+    return f"## Where the time goes\n\n{text}\n\n{markdown_table(rows)}"
 
 
 def _head(net: str, numbers: Found) -> str:
@@ -106,7 +107,7 @@ def _memory(nets: Found) -> str:
         "Extra peak memory of a process in its first two steps, divided by that of plain steps. J and the "
         "loss of the first step live on into the second, and the model is verified, too."
     )
-    return f"## Memory\n\n{text}\n\n{_table(rows)}"
+    return f"## Memory\n\n{text}\n\n{markdown_table(rows)}"
 
 
 def _training(training: Found) -> str:
@@ -118,13 +119,13 @@ def _training(training: Found) -> str:
         f"LeNet on {training['data']}, batch 32, learning rate 0.01, λ = 0.01, trained with the first way; "
         "the others watch the same batches, each with its own memory."
     )
-    return f"## Error of σ in training\n\n{text}\n\n{_table(rows)}"
+    return f"## Error of σ in training\n\n{text}\n\n{markdown_table(rows)}"
 
 
 def _curve(curve: Found) -> str:
     rows = [[curve["what"], *map(str, curve["numbers"])]]
     rows += [[name, *[f"{c:.2f}" for c in costs]] for name, costs in curve["cost"].items()]
-    return f"## Cost against {curve['what']}\n\n{CURVES[curve['what']]}\n\n{_table(rows)}"
+    return f"## Cost against {curve['what']}\n\n{CURVES[curve['what']]}\n\n{markdown_table(rows)}"
 
 
 def _measuring(rows: list[Found]) -> str:
@@ -132,17 +133,12 @@ def _measuring(rows: list[Found]) -> str:
         "`spectral_norm(linearize(net, x), tol=1e-3)` beside `torch.func.jacrev` with `svdvals`, on a LeNet, "
         "in turns in one run."
     )
-    table = [["outputs", "images", "times faster", "largest relative difference"]]
-    table += [
+    lines = [["outputs", "images", "times faster", "largest relative difference"]]
+    lines += [
         [f"{r['outputs']}", f"{r['images']:,}", f"{r['speedup']:.1f}", f"{r['largest_difference']:.1e}"]
         for r in rows
     ]
-    return f"## Measuring\n\n{text}\n\n{_table(table)}"
-
-
-def _table(rows: list[list[str]]) -> str:
-    line = ["---", *["---:"] * (len(rows[0]) - 1)]
-    return "\n".join("| " + " | ".join(row) + " |" for row in [rows[0], line, *rows[1:]])
+    return f"## Measuring\n\n{text}\n\n{markdown_table(lines)}"
 
 
 def picture(found: Found) -> Figure | None:

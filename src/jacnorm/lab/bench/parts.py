@@ -14,7 +14,7 @@ from torch import nn
 from ... import linearize
 from ...engines.pairing import Pairing
 from ...estimators.operator import normalized, norms
-from .step import Batch
+from .timing import Batch
 
 Result = TypeVar("Result")
 ROUNDS = 30

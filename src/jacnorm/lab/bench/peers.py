@@ -17,6 +17,13 @@ from ...estimators.operator import flat, normalized, norms
 Estimate = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
+def _run(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The input, as a leaf, and the output."""
+    x = x.detach().requires_grad_()
+    with _written_out():
+        return x, model(x)
+
+
 def _written_out() -> AbstractContextManager[None]:
     """Attention off its fused kernel, which has neither forward nor second derivatives."""
     return sdpa_kernel(SDPBackend.MATH)
@@ -26,9 +33,7 @@ def frobenius(model: nn.Module) -> Estimate:
     """Hoffman et al.'s own code: ‖Jᵀu‖² for a random u, through autograd twice. (σ is n_out ‖Jᵀu‖².)"""
 
     def estimate(x: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
-        x = x.detach().requires_grad_()
-        with _written_out():
-            output = model(x)
+        x, output = _run(model, x)
         u = normalized(torch.randn_like(output))
         (pulled,) = torch.autograd.grad(output, x, u, create_graph=True)
         return output, output.shape[1] * flat(pulled).square().sum(1)
@@ -71,9 +76,7 @@ def double_backward(model: nn.Module, rounds: int) -> Estimate:
     """Power iteration on JᵀJ by autograd alone, followed through every round, as imaging codes do."""
 
     def estimate(x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-        x = x.detach().requires_grad_()
-        with _written_out():
-            output = model(x)
+        x, output = _run(model, x)
         v = normalized(torch.randn_like(x))
         for _ in range(rounds):
             v = normalized(v)
@@ -90,9 +93,7 @@ def rows_and_svd(model: nn.Module) -> Estimate:
     """The paper's analytical norm (appendix A.3): a backward pass for every output, and PyTorch's own SVD."""
 
     def estimate(x: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
-        x = x.detach().requires_grad_()
-        with _written_out():
-            output = model(x)
+        x, output = _run(model, x)
         scores = output.sum(0)
         rows = [flat(torch.autograd.grad(score, x, create_graph=True)[0]) for score in scores]
         return output, torch.linalg.svdvals(torch.stack(rows, 1))[:, 0]
@@ -104,9 +105,7 @@ def dual_numbers(model: nn.Module) -> Estimate:
     """‖J v‖ by PyTorch's forward-mode AD, v from one backward pass of a random u."""
 
     def estimate(x: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
-        x = x.detach().requires_grad_()
-        with _written_out():
-            output = model(x)
+        x, output = _run(model, x)
         u = normalized(torch.randn_like(output))
         (pulled,) = torch.autograd.grad(output, x, u, retain_graph=True)
         with fwAD.dual_level(), _written_out():

@@ -14,7 +14,7 @@ from ..evaluate.common import progress
 from ..nets import LeNet
 from .ways import DEFAULT, EXACT, WEIGHT, Penalize, Way
 
-PROBED = 50  # batches an epoch in which all ways are asked
+PROBED = 50  # batches an epoch at which all ways estimate σ
 
 
 class Following:
@@ -40,15 +40,15 @@ class Following:
                     float(spectral_norm(linearize(self.net, x), tol=1e-4).sigma.mean()) if probed else None
                 )
                 output, penalty = self.ways[DEFAULT](x, index)
-                for name, value in self._asked(x, index, penalty, all_of_them=probed).items():
+                for name, value in self._values(x, index, penalty, all_of_them=probed).items():
                     if exact:
                         errors[name].append(abs(value / WEIGHT - exact) / exact)
                 self._step(F.cross_entropy(output, labels) + penalty)
                 bar.update()
         return {name: sum(found) / len(found) for name, found in errors.items()}
 
-    def _asked(self, x: Tensor, index: Tensor, default: Tensor, all_of_them: bool) -> dict[str, float]:
-        """What each way says; those with a memory are asked about every batch."""
+    def _values(self, x: Tensor, index: Tensor, default: Tensor, all_of_them: bool) -> dict[str, float]:
+        """The penalty of each way; those with a memory see every batch."""
         values = {DEFAULT: default.item()}
         for name, way in self.ways.items():
             if name != DEFAULT and (all_of_them or "index=" in name or "stored" in name):

@@ -56,7 +56,7 @@ def depth(depths: tuple[int, ...] = (2, 4, 8, 16)) -> dict[str, Any]:
     return _curve("convolutions", depths, lambda n: costs(Deep(n), _compared(), batch("deep", 32)))
 
 
-def measure(images: int = 10_000) -> dict[str, Any]:
+def measuring_speed(images: int = 10_000) -> dict[str, Any]:
     few, many = OUTPUTS
     return {"rows": [measuring.speedup(few, images), measuring.speedup(many, max(20, images // 50))]}
 

@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from torch import nn
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from ..evaluate.common import progress
-from .step import Batch, stepper
-from .ways import BLOCK, Way
+from .ways import BLOCK, Penalize, Way
+
+Batch = tuple[Tensor, Tensor, Tensor]  # x, labels, index
+
+
+def stepper(
+    model: nn.Module, make: Callable[[nn.Module], Penalize] | None, batch: Batch
+) -> Callable[[], None]:
+    """One optimizer step on a copy of the model. The loss lives until the next takes its place."""
+    model = copy.deepcopy(model)
+    x, labels, index = batch
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6, momentum=0.8)
+    penalize = None if make is None else make(model)
+    loss = None
+
+    def step() -> None:
+        nonlocal loss
+        if penalize is None:
+            loss = F.cross_entropy(model(x), labels)
+        else:
+            output, penalty = penalize(x, index)
+            loss = F.cross_entropy(output, labels) + penalty
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return step
+
 
 SECONDS = 50.0  # of all ways together
 ROUNDS = 3, 15  # at least and at most

@@ -14,9 +14,9 @@ from ..bench import suites
 from ..bench.nets import NETS
 from ..bench.page import markdown, picture
 from ..checkpoint import write_atomically
+from ..cli import add_command, add_data_root, need_one_or_more, prepare_folder
 from ..machine import environment
 from ..results import read_result
-from .common import add_command, need_one_or_more, prepare_folder
 
 SUITES = ("methods", "training", "batch_sizes", "outputs", "depth", "measure")
 
@@ -33,7 +33,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--batch", type=int, default=32, help="for methods (default: 32)")
     parser.add_argument("--width", type=float, default=1.0, help="of vgg16 and resnet18 (default: 1)")
     parser.add_argument("--data", default="kmnist", help="for training (default: kmnist)")
-    parser.add_argument("--data-root", type=Path, help="folder with the data sets (or set JACNORM_DATA)")
+    add_data_root(parser)
     parser.add_argument("--epochs", type=int, default=suites.EPOCHS, help="for training (default: 15)")
     parser.add_argument("--images", type=int, default=10_000, help="for measure (default: 10000)")
     parser.add_argument("--out", type=Path, default=Path("bench"), help="folder (default: bench)")
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> None:
         "batch_sizes": suites.batch_sizes,
         "outputs": suites.outputs,
         "depth": suites.depth,
-        "measure": lambda: suites.measure(args.images),
+        "measure": lambda: suites.measuring_speed(args.images),
     }
     file = args.out / "bench.json"
     found = read_result(file) if file.exists() else {}

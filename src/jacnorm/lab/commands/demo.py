@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 
+from ..classification import score
+from ..cli import add_command
 from ..config import RunConfig
 from ..data import DataSet, Split, load
 from ..progress import Progress
 from ..run_files import load_run
 from ..tables import table
-from ..train import score, train
-from .common import add_command
+from ..train import train
 
 METHODS = {"none": 1.0, "l2": 0.01, "frobenius": 0.003, "spectral": 0.1}  # with their weights
 EPOCHS = 60

@@ -15,11 +15,11 @@ from tqdm import tqdm
 
 from ...diagnosis.cost import step_cost
 from ...diagnosis.examine import examine
+from ..cli import add_command, add_machine_options, need_one_or_more, use_machine
 from ..data import load
 from ..errors import UsageError
 from ..nets import NETS, build
 from ..run_files import load_run, read_config
-from .common import add_command, add_machine_options, need_one_or_more, use_machine
 
 USUAL = {"mlp": (1, 28, 28), "lenet": (1, 28, 28), "vgg16": (3, 32, 32), "resnet18": (3, 32, 32)}
 

@@ -12,22 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from ..checkpoint import load as load_safetensors
+from ..classification import check_fits
+from ..cli import add_command, add_machine_options, need, need_one_or_more, prepare_folder, use_machine
 from ..data import DataSet, load
 from ..errors import UsageError
 from ..machine import environment
 from ..nets import Normalized, OnPixels, build
-from ..run import check_fits
 from ..run_files import check_finished, load_run, read_config
 from ..sensitivity import directions, sensitivities, summary
 from ..tables import table
-from .common import (
-    add_command,
-    add_machine_options,
-    need,
-    need_one_or_more,
-    prepare_folder,
-    use_machine,
-)
 
 PICTURED = 6  # images
 UNITS = {"normalized": "the normalized input", "pixels": "pixels in [0, 1]"}

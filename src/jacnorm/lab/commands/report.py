@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoint import write_atomically
+from ..cli import add_command, need
 from ..errors import UsageError
 from ..reproduce.catalog import Item, all_items, read_item
-from .common import add_command, need
 
 
 def add(commands: Any) -> None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ..cli import add_command, add_data_root, choose_device, need_one_or_more, prepare_folder
 from ..config import choices
 from ..errors import UsageError
 from ..reproduce.catalog import ITEMS, QUICK, QUICK_FOLDER, Item, find_items, read_item
@@ -17,11 +18,10 @@ from ..reproduce.networks import copy_networks, keep_networks, networks_file
 from ..reproduce.subject import Bench
 from ..reproduce.table1 import read_table1
 from ..sweep.check import check_readable
-from ..sweep.local import LocalEngine
+from ..sweep.local import LocalPool
 from ..sweep.run import forget_failures, known_runs
 from ..sweep.store import Store
 from ..wording import count, did_you_mean
-from .common import add_command, choose_device, need_one_or_more, prepare_folder
 from .sweep import check_failed, train_all, warn_of_nets
 
 
@@ -66,7 +66,7 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--experiments", type=Path, default=Path("paper"), help="(default: %(default)s)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="(default: one a core)")
-    parser.add_argument("--data-root", type=Path, help="folder with the data sets (or set JACNORM_DATA)")
+    add_data_root(parser)
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, mps (default: auto)")
     parser.set_defaults(run=run)
 
@@ -143,7 +143,7 @@ def _train(item: Item, args: argparse.Namespace, device: str) -> set[str]:
     store = _store(item, args)
     if all(map(store.is_done, known_runs(item.table, store))):
         return set()
-    found = train_all(item.table, LocalEngine(store, args.data_root, device, workers=args.workers))
+    found = train_all(item.table, LocalPool(store, args.data_root, device, workers=args.workers))
     for config, reason in found.failed:
         print(f"failed  {config.id}  {reason}", file=sys.stderr)
     return {config.id for config, _ in found.failed}

@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import JacnormError
+from ..cli import add_command, add_data_root, choose_device, need, need_one_or_more
 from ..data import load
 from ..errors import UsageError
 from ..nets import NetError
 from ..reproduce.chapters import sweep_as_text
 from ..sweep.check import changed_nets, check_names, check_nets, check_readable, check_writable, damaged
-from ..sweep.engine import Engine
 from ..sweep.experiment import Experiment, read_experiment
-from ..sweep.local import LocalEngine
+from ..sweep.local import LocalPool
+from ..sweep.pool import Pool
 from ..sweep.run import forget_failures, known_runs, sweep, to_come
 from ..sweep.status import Status, status
 from ..sweep.store import Store
 from ..wording import count
-from .common import add_command, choose_device, need, need_one_or_more
 
 
 class SweepError(JacnormError):
@@ -56,7 +56,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--workers", type=int, help="runs at a time (default: one a core; with Ray: all that fit)"
     )
-    parser.add_argument("--data-root", type=Path, help="folder with the data sets (or set JACNORM_DATA)")
+    add_data_root(parser)
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, mps (default: auto)")
     parser.add_argument(
         "--engine",
@@ -84,11 +84,11 @@ def run(args: argparse.Namespace) -> None:
     if args.status:
         tell_status(experiment, store)
         return
-    engine = make_engine(args, store)
+    pool = make_pool(args, store)
     check_writable(store)
     if args.retry:
         forget_failures(experiment, store)
-    found = train_all(experiment, engine)
+    found = train_all(experiment, pool)
     print(found)
     print(f"\n{sweep_as_text(experiment, args.experiment, args.results)}")
     check_failed(len(found.failed))
@@ -125,15 +125,15 @@ def warn(lines: Iterable[str]) -> None:
         print(f"warning: {line}", file=sys.stderr)
 
 
-def train_all(experiment: Experiment, engine: Engine) -> Status:
-    check_writable(engine.store)
+def train_all(experiment: Experiment, pool: Pool) -> Status:
+    check_writable(pool.store)
     for name in {config.data for config in experiment.runs}:
         # One download before many processes, and mistakes are told at once.
-        check_nets(experiment.runs, load(name, engine.data_root))
-    if changed := changed_nets(engine.store, experiment.all_runs):
+        check_nets(experiment.runs, load(name, pool.data_root))
+    if changed := changed_nets(pool.store, experiment.all_runs):
         raise UsageError(changed[0])
     try:
-        return sweep(experiment, engine)
+        return sweep(experiment, pool)
     except KeyboardInterrupt:
         print("\nWhat is finished is kept; go on with the same command.")
         raise
@@ -144,25 +144,25 @@ def check_failed(runs: int) -> None:
         raise SweepError(f"{count(runs, 'run')} failed; mend the cause, then go on with --retry")
 
 
-def make_engine(args: argparse.Namespace, store: Store) -> Engine:
+def make_pool(args: argparse.Namespace, store: Store) -> Pool:
     need_one_or_more(args, "workers", "cpus_per_run")
     if args.engine == "ray":
-        return _ray_engine(args, store)
+        return _ray_pool(args, store)
     if (args.address, args.cpus_per_run, args.gpus_per_run) != (None, 1, 0):
         raise UsageError("--address, --cpus-per-run and --gpus-per-run need --engine ray")
     device = str(choose_device(args.device))
-    return LocalEngine(store, args.data_root, device, workers=args.workers or os.cpu_count() or 1)
+    return LocalPool(store, args.data_root, device, workers=args.workers or os.cpu_count() or 1)
 
 
-def _ray_engine(args: argparse.Namespace, store: Store) -> Engine:
+def _ray_pool(args: argparse.Namespace, store: Store) -> Pool:
     need("ray", "--engine ray", "jacnorm[ray]")
-    from ..sweep.ray import RayEngine  # a second and half a gigabyte that other sweeps do without
+    from ..sweep.ray import RayPool  # a second and half a gigabyte that other sweeps do without
 
     if args.gpus_per_run < 0 or (args.gpus_per_run > 1 and not args.gpus_per_run.is_integer()):
         raise UsageError(
             f"--gpus-per-run {args.gpus_per_run:g}: it must be a whole number or a part of one GPU"
         )
-    return RayEngine(
+    return RayPool(
         store,
         args.data_root,
         _ray_device(args),

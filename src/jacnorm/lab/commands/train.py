@@ -6,49 +6,22 @@ import argparse
 import json
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import torch
 
-from ..config import RunConfig, choices, field_names, make_config, number, read_toml
+from ..classification import check_start
+from ..cli import add_command, add_machine_options, need, use_machine
+from ..config import RunConfig, choices, field_names, help_text, make_config, read_as, read_toml
 from ..data import load
 from ..errors import UsageError
 from ..progress import Progress
-from ..run import check_start
+from ..run import Share, processes
 from ..run_files import finished_epochs, locked, read_config, tidy
-from ..share import Share, processes
 from ..train import train
 from ..wording import count
-from .common import add_command, add_machine_options, need, use_machine
-
-HELP = {
-    "data": "digits, kmnist, fashion-mnist, mnist or cifar10",
-    "net": "mlp, lenet, vgg16, resnet18, or your own package.module:factory (called without arguments)",
-    "width": "scales the channels of vgg16 and resnet18",
-    "method": "the regularizer; adversarial trains on images that PGD has changed",
-    "weight": "its weight, λ (not none, not adversarial)",
-    "learning_rate": "of SGD",
-    "momentum": "of SGD",
-    "batch_size": "images a step",
-    "epochs": "passes over the train split",
-    "schedule": "of the learning rate: constant, or down to 0 in half a cosine",
-    "augment": "random crop and horizontal flip",
-    "protocol": "validate on the test split, as the paper does, or on a sixth of train that is held out",
-    "seed": "of the weights, the order of the images and all else that is random",
-    "iterations": "rounds of power iteration (spectral, spectral-bound)",
-    "projections": "random projections (frobenius)",
-    "convolution": "norm of a convolution itself, or of its kernel as a matrix (spectral-bound)",
-    "warm_start": "go on from each sample's last vector; the paper starts at random (spectral)",
-    "h": "the shape of the penalty (spectral)",
-    "threshold": "of h = hinge",
-    "batch_norm": "whether the penalty's gradient passes through the batch's variance",
-    "every": "pay the penalty at every k-th step only, k times as much (not l2)",
-    "fraction": "of each batch that pays the penalty (spectral, frobenius, analytic)",
-    "epsilon": "how far the attack may change a pixel, from 0 to 1, as 8/255 (adversarial)",
-    "attack_steps": "gradient steps of the attack on each batch (adversarial)",
-}
 
 
 def add(commands: Any) -> None:
@@ -70,18 +43,14 @@ def add(commands: Any) -> None:
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
-    """--key value for every field of a config; absent means what the file or the default says."""
+    """--key value for every setting; absent means what the file or the default says."""
     group = parser.add_argument_group("settings")
-    types, defaults = get_type_hints(RunConfig), RunConfig()
-    for name in field_names():
-        option = "--" + name.replace("_", "-")
-        text = f"{HELP[name]} (default: {getattr(defaults, name)})"
-        if types[name] is bool:
-            action = argparse.BooleanOptionalAction
-            group.add_argument(option, action=action, default=argparse.SUPPRESS, help=text)
-        else:
-            kind = number if types[name] is float else types[name]
-            group.add_argument(option, type=kind, choices=choices(name), default=argparse.SUPPRESS, help=text)
+    for one in fields(RunConfig):
+        kind, text = type(one.default), f"{help_text(one.name)} (default: {one.default})"
+        how: dict[str, Any] = {"type": read_as(kind), "choices": choices(one.name)}
+        if kind is bool:
+            how = {"action": argparse.BooleanOptionalAction}
+        group.add_argument(f"--{one.name.replace('_', '-')}", default=argparse.SUPPRESS, help=text, **how)
 
 
 def run(args: argparse.Namespace) -> None:

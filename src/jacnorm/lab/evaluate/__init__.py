@@ -12,25 +12,16 @@ Each evaluation is a function of a network on pixels in [0, 1] and a split, and 
 """
 
 from ..errors import EvaluationError
-from .adversarial import AttackResult, adversarial
-from .boundary import BoundaryResult, boundary
-from .calibration import CalibrationResult, calibration
-from .estimation import EstimationResult, estimation
-from .judge import JudgeResult, judge
-from .landscape import LandscapeResult, landscape
-from .noise import NoiseResult, white_noise
-from .times import TimesResult, step_times
+from .adversarial import adversarial
+from .boundary import boundary
+from .character import calibration, landscape
+from .estimation import estimation
+from .judge import judge
+from .noise import white_noise
+from .times import step_times
 
 __all__ = [
-    "AttackResult",
-    "BoundaryResult",
-    "CalibrationResult",
-    "EstimationResult",
     "EvaluationError",
-    "JudgeResult",
-    "LandscapeResult",
-    "NoiseResult",
-    "TimesResult",
     "adversarial",
     "boundary",
     "calibration",

@@ -95,49 +95,38 @@ def _at(
     bar: Any,
 ) -> tuple[Tensor, Tensor]:
     """At one ε: which images are right in the end, and which all the way; (strengths, N) each."""
-    generator = generator_on(split.images.device, seed)
-    follow = _square if attack == "square" else partial(_ascent, GRADIENT_ATTACKS[attack])
+    how = {"epsilon": epsilon, "generator": generator_on(split.images.device, seed)}
+    follow: Callable[..., Tensor] = partial(_ascent, GRADIENT_ATTACKS.get(attack))
+    wanted = list(iterations)
+    if attack == "square":
+        follow, wanted = _square, list(range(len(iterations)))
     parts = []
     for _, images, labels in batches(split, CHUNK):
-        parts.append(follow(model, images, labels, epsilon, iterations, generator))
+        parts.append(follow(model, images, labels, iterations, **how))
         bar.update(len(images))
-    last, worst = (torch.cat(part, 1) for part in zip(*parts, strict=True))
-    return last, worst
+    right = torch.cat(parts, 1)
+    return right[wanted], _so_far(right)[wanted]
 
 
 def _ascent(
-    attack: Callable[..., Iterates],
-    model: nn.Module,
-    images: Tensor,
-    labels: Tensor,
-    epsilon: float,
-    iterations: tuple[int, ...],
-    generator: torch.Generator,
-) -> tuple[Tensor, Tensor]:
-    """One run to the largest number of iterations passes through all the smaller ones."""
-    steps = attack(model, images, labels, epsilon=epsilon, step_size=STEP_SIZE, generator=generator)
+    attack: Any, model: nn.Module, images: Tensor, labels: Tensor, iterations: tuple[int, ...], **how: Any
+) -> Tensor:
+    """One run to the largest number of iterations passes through all the smaller ones: a row each."""
+    steps = attack(model, images, labels, step_size=STEP_SIZE, **how)
     right = [_right(model, images, labels)]
     right += [logits.argmax(1) == labels for _, logits in islice(steps, 1, iterations[-1] + 1)]
-    wanted = list(iterations)
-    return torch.stack(right)[wanted], _so_far(torch.stack(right))[wanted]
+    return torch.stack(right)
 
 
 def _square(
-    model: nn.Module,
-    images: Tensor,
-    labels: Tensor,
-    epsilon: float,
-    iterations: tuple[int, ...],
-    generator: torch.Generator,
-) -> tuple[Tensor, Tensor]:
+    model: nn.Module, images: Tensor, labels: Tensor, iterations: tuple[int, ...], **how: Any
+) -> Tensor:
     """Each number of iterations is a run of its own, since its squares follow a schedule of their own."""
     right = []
     for count in iterations:
-        found = images
-        if count:
-            found = square(model, images, labels, epsilon=epsilon, iterations=count, generator=generator)
+        found = square(model, images, labels, iterations=count, **how) if count else images
         right.append(_right(model, found, labels))
-    return torch.stack(right), _so_far(torch.stack(right))
+    return torch.stack(right)
 
 
 def _so_far(right: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..config import make_config
 from ..tables import table
-from .record import rows, shown
+from .kinds import rows, shown
 
 Record = dict[str, Any]
 Groups = dict[str, list[Record]]

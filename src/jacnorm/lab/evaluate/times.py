@@ -11,7 +11,7 @@ from statistics import median
 import torch
 from torch import Tensor, nn
 
-from ..bench.step import Batch, stepper
+from ..bench.timing import Batch, stepper
 from ..bench.ways import BOUND, DEFAULT, EXACT, FROBENIUS, PAPERS_EXACT, RANDOM, WAYS
 from ..data import Split
 from ..errors import EvaluationError
@@ -46,11 +46,7 @@ class TimesResult(Result):
 
 
 def step_times(
-    model: Normalized,
-    split: Split,
-    *,
-    batch_sizes: tuple[int, ...] = BATCH_SIZES,
-    repeats: int = REPEATS,
+    model: Normalized, split: Split, *, batch_sizes: tuple[int, ...] = BATCH_SIZES, repeats: int = REPEATS
 ) -> TimesResult:
     """Time per batch; the network given is copied and stays as it is."""
     prepare(model, split)

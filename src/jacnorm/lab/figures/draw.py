@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
-from matplotlib.figure import Figure
-
-from ..evaluate.compare import Groups, Record, grouped
-from .boundary import boundary
-from .character import calibration, landscape
+from ..evaluate.compare import Record, grouped
+from ..evaluate.kinds import EVALUATIONS
 from .common import save
-from .cost import cost
-from .robustness import attacks, judge, noise
-
-FIGURES: dict[str, Callable[[Groups], Figure]] = {
-    "noise": noise,
-    "attacks": attacks,
-    "judge": judge,
-    "boundary": boundary,
-    "calibration": calibration,
-    "landscape": landscape,
-    "cost": cost,
-}
 
 
 def draw(records: Sequence[Record], folder: Path) -> list[str]:
     """SVG and PNG of each, named after the evaluation. Which files are there and of other records."""
     records = _alike(records)
     groups, outdated = grouped(records), list[str]()
-    for name, figure in FIGURES.items():
+    for name, evaluation in EVALUATIONS.items():
         if all(record.get(name) for record in records):
-            save(figure(groups), folder, name)
+            module, _, function = evaluation.figure.partition(".")
+            save(getattr(import_module(f".{module}", __package__), function)(groups), folder, name)
         elif (file := folder / f"{name}.svg").exists():
             outdated.append(file.name)
     return outdated

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
+from ..classification import check_start
 from ..config import RunConfig
 from ..data import DataSet
 from ..data.catalog import SETS
 from ..errors import UsageError
 from ..nets import NETS, NetError, build, fingerprint, is_own
 from ..results import read_results
-from ..run import check_start
 from ..run_files import CHANGED_NET
 from ..wording import count, did_you_mean
 from .store import Store

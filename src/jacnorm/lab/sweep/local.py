@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from ..config import RunConfig
-from .engine import Ending, Engine
+from .pool import Ending, Pool
 from .worker import ending, order
 
 
@@ -44,7 +44,7 @@ class LocalWorker:
 
 
 @dataclass(kw_only=True)
-class LocalEngine(Engine):
+class LocalPool(Pool):
     """`workers` processes at a time."""
 
     workers: int

@@ -33,7 +33,7 @@ from tqdm import tqdm
 
 from ..config import RunConfig
 from ..errors import UsageError
-from .engine import Ending, Engine
+from .pool import Ending, Pool
 from .store import Store
 from .worker import attempt, ending, order
 
@@ -97,7 +97,7 @@ class RayWorker:
 
 
 @dataclass(kw_only=True)
-class RayEngine(Engine):
+class RayPool(Pool):
     """As many runs at a time as the cluster has room for, or `workers`."""
 
     address: str = "local"  # starts a Ray on this machine

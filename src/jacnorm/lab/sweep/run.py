@@ -6,25 +6,24 @@ import sys
 
 from ..config import RunConfig
 from ..wording import count
-from .engine import Engine
 from .experiment import Experiment
-from .live import LiveView
-from .status import Status, status
+from .pool import Pool
+from .status import LiveView, Status, status
 from .store import Store
 
 
-def sweep(experiment: Experiment, engine: Engine) -> Status:
+def sweep(experiment: Experiment, pool: Pool) -> Status:
     """Train what is not trained yet; what became of the runs."""
     if experiment.screening_epochs is None:
-        return _stage(experiment.title, experiment.runs, engine)
-    if coming := to_come(experiment, engine.store):
+        return _stage(experiment.title, experiment.runs, pool)
+    if coming := to_come(experiment, pool.store):
         print(f"{experiment.title}, stage 1 of 2; {coming}", file=sys.stderr, flush=True)
-    first = _stage(f"{experiment.title}, screening", experiment.screening_runs(), engine)
-    losses = {config.id: engine.store.validation_loss(config) for config in first.done}
+    first = _stage(f"{experiment.title}, screening", experiment.screening_runs(), pool)
+    losses = {config.id: pool.store.validation_loss(config) for config in first.done}
     if not (chosen := experiment.chosen_runs(losses)):
         print("No setting is left to train in full.", file=sys.stderr)
         return first
-    second = _stage(f"{experiment.title}, chosen", chosen, engine)
+    second = _stage(f"{experiment.title}, chosen", chosen, pool)
     return Status(
         first.done + second.done, (), first.failed + second.failed, (), first.diverged + second.diverged
     )
@@ -60,10 +59,10 @@ def _is_over(stage: tuple[RunConfig, ...], store: Store) -> bool:
     return all(store.is_done(config) or store.has_failed(config) for config in stage)
 
 
-def _stage(title: str, runs: tuple[RunConfig, ...], engine: Engine) -> Status:
+def _stage(title: str, runs: tuple[RunConfig, ...], pool: Pool) -> Status:
     for config in runs:
-        engine.store.adopt(config)
-    with LiveView(engine.store, runs, title) as view:
-        engine.run_all(runs, view.watch)
+        pool.store.adopt(config)
+    with LiveView(pool.store, runs, title) as view:
+        pool.run_all(runs, view.watch)
         view.watch([])
-    return status(engine.store, runs)
+    return status(pool.store, runs)

@@ -1,11 +1,20 @@
-"""What a sweep looks like from outside."""
+"""What a sweep looks like from outside, and to the one who started it."""
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from tqdm import tqdm
 
 from ..config import RunConfig
+from ..progress import duration
+from ..results import NewerVersionError
+from ..wording import count
+from .check import damaged
 from .naming import names
 from .store import Store
 
@@ -50,3 +59,100 @@ def status(store: Store, configs: Sequence[RunConfig]) -> Status:
             waiting.append((config, store.epoch(config)))
     diverged = [(config, what) for config in done if (what := store.divergence(config))]
     return Status(tuple(done), tuple(running), tuple(failed), tuple(waiting), tuple(diverged))
+
+
+LOG_SECONDS = 60  # a log file hears of runs under way no more often than this
+
+
+class LiveView:
+    """On a terminal an overall bar with the runs under way; in a log file a line for each run that ends."""
+
+    def __init__(self, store: Store, configs: Sequence[RunConfig], title: str):
+        self._store, self._configs, self._names = store, list(configs), names(configs)
+        self._ended = {config.id for config in self._configs if store.is_done(config)}
+        self._begun = self._said = time.monotonic()
+        self._drawn = 0.0
+        self._kept = sum(c.epochs if self._has_ended(c) else store.epoch(c) for c in self._configs)
+        self._bar: tqdm[Any] = tqdm(
+            total=sum(c.epochs for c in self._configs),
+            initial=self._kept,
+            unit=" epochs",
+            desc=title,
+            file=sys.stderr,
+            dynamic_ncols=True,
+            disable=None,
+        )
+        self._begin(title)
+
+    def __enter__(self) -> LiveView:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._draw([])
+        self._bar.close()
+
+    def watch(self, running: list[RunConfig]) -> None:
+        for config in self._configs:
+            if config.id not in self._ended and self._has_ended(config):
+                self._ended.add(config.id)
+                self._announce(config)
+        if time.monotonic() - self._drawn > 1:
+            self._drawn = time.monotonic()
+            self._draw(running)
+        if self._bar.disable and time.monotonic() - self._said > LOG_SECONDS:
+            self._say(self._progress(running))
+
+    def _begin(self, title: str) -> None:
+        """What was there before is counted and not told run by run; what is wrong with it is told."""
+        if self._bar.disable:
+            already = f", {len(self._ended)} already done" if self._ended else ""
+            self._say(f"{title}: {count(len(self._configs), 'run')}{already}")
+        for line in damaged(self._store):
+            self._say(f"warning: {line}")
+
+    def _say(self, line: str) -> None:
+        self._said = time.monotonic()
+        self._bar.write(line, file=sys.stderr)
+        sys.stderr.flush()
+
+    def _announce(self, config: RunConfig) -> None:
+        text, is_trouble = self._ending(config)
+        if self._bar.disable:
+            self._say(f"[{len(self._ended)}/{len(self._configs)}] {text}")
+        elif is_trouble:
+            self._say(text)
+
+    def _ending(self, config: RunConfig) -> tuple[str, bool]:
+        """How a run ended, and whether a person should know at once."""
+        name = f"{self._names[config.id]} ({config.id})"
+        if not self._store.is_done(config):
+            return f"failed  {name}  {self._store.failures(config)[-1]}", True
+        try:
+            if what := self._store.divergence(config):
+                return f"done    {name}  diverged: {what}", True
+            return f"done    {name}  validation loss {self._store.validation_loss(config):.4f}", False
+        except NewerVersionError as error:
+            return f"done    {name}  warning: {error}", True
+
+    def _draw(self, running: list[RunConfig]) -> None:
+        self._bar.n = self._epochs()
+        self._bar.set_postfix_str(self._words(running), refresh=False)
+        self._bar.refresh()
+
+    def _progress(self, running: list[RunConfig]) -> str:
+        epochs, total = self._epochs(), sum(c.epochs for c in self._configs)
+        new, seconds = epochs - self._kept, time.monotonic() - self._begun
+        left = f", about {duration(seconds / new * (total - epochs))} left" if new > 0 else ""
+        return f"{epochs} of {total} epochs{left}; {self._words(running)}"
+
+    def _words(self, running: list[RunConfig]) -> str:
+        under_way = [c for c in running if c.id not in self._ended]  # its process may be about to end
+        runs = ", ".join(f"{self._names[c.id]} {self._store.epoch(c)}/{c.epochs}" for c in under_way)
+        return f"{len(self._ended)}/{len(self._configs)} runs; {runs}"
+
+    def _has_ended(self, config: RunConfig) -> bool:
+        return self._store.is_done(config) or self._store.has_failed(config)
+
+    def _epochs(self) -> int:
+        """Finished, also of runs that are not; each counted once."""
+        return sum(c.epochs if c.id in self._ended else self._store.epoch(c) for c in self._configs)

@@ -21,8 +21,9 @@ from ..config import RunConfig, make_config
 from ..data import DataSet, load
 from ..machine import keep_memory
 from ..progress import Progress
-from ..train import DivergedError, train
-from .engine import Ending
+from ..run import DivergedError
+from ..train import train
+from .pool import Ending
 from .store import Store
 
 LOCKED_ELSEWHERE = 3

@@ -1,12 +1,12 @@
-"""The loop that all engines share, with workers that end as the test says."""
+"""The loop that all pools share, with workers that end as the test says."""
 
 from dataclasses import dataclass, field
 
 import pytest
 
 from jacnorm.lab.config import RunConfig
-from jacnorm.lab.sweep import engine as engine_module
-from jacnorm.lab.sweep.engine import Ending, Engine
+from jacnorm.lab.sweep import pool as pool_module
+from jacnorm.lab.sweep.pool import Ending, Pool
 from jacnorm.lab.sweep.store import MAX_ATTEMPTS, Store
 
 RUNS = tuple(RunConfig(seed=seed) for seed in range(3))
@@ -15,7 +15,7 @@ DONE, ELSEWHERE = "done", Ending()
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch):
-    monkeypatch.setattr(engine_module, "POLL_SECONDS", 0)
+    monkeypatch.setattr(pool_module, "POLL_SECONDS", 0)
 
 
 def finish(store, config):
@@ -42,7 +42,7 @@ class Scripted:
 
 
 @dataclass(kw_only=True)
-class ScriptedEngine(Engine):
+class ScriptedPool(Pool):
     """`script` has how each attempt of each run ends; runs without one are done at once."""
 
     script: dict = field(default_factory=dict)
@@ -58,9 +58,9 @@ class ScriptedEngine(Engine):
         return self.started[-1]
 
 
-def engine_in(folder, **options):
+def pool_in(folder, **options):
     store = Store(folder / "small.jsonl", folder / "runs")
-    return ScriptedEngine(store, **options)
+    return ScriptedPool(store, **options)
 
 
 def seeds(workers):
@@ -68,76 +68,76 @@ def seeds(workers):
 
 
 def test_every_run_is_done_once_and_no_more_run_than_there_is_room_for(tmp_path):
-    engine, seen = engine_in(tmp_path), []
-    engine.run_all(RUNS, lambda running: seen.append(len(running)))
-    assert seeds(engine.started) == [0, 1, 2]
+    pool, seen = pool_in(tmp_path), []
+    pool.run_all(RUNS, lambda running: seen.append(len(running)))
+    assert seeds(pool.started) == [0, 1, 2]
     assert max(seen) == 2
-    assert all(engine.store.is_done(run) for run in RUNS)
+    assert all(pool.store.is_done(run) for run in RUNS)
 
 
 def test_what_is_done_or_has_failed_for_good_is_left_alone(tmp_path):
-    engine = engine_in(tmp_path)
-    finish(engine.store, RUNS[0])
+    pool = pool_in(tmp_path)
+    finish(pool.store, RUNS[0])
     for _ in range(MAX_ATTEMPTS):
-        engine.store.add_failure(RUNS[1], "no luck")
-    engine.run_all(RUNS, lambda running: None)
-    assert seeds(engine.started) == [2]
+        pool.store.add_failure(RUNS[1], "no luck")
+    pool.run_all(RUNS, lambda running: None)
+    assert seeds(pool.started) == [2]
 
 
 def test_a_run_that_is_somebody_elses_just_now_is_tried_again_and_nothing_is_counted(tmp_path):
-    engine = engine_in(tmp_path, script={0: [ELSEWHERE] * (MAX_ATTEMPTS + 2)})
-    engine.run_all(RUNS, lambda running: None)
-    assert seeds(engine.started).count(0) == MAX_ATTEMPTS + 3
-    assert engine.store.is_done(RUNS[0])
-    assert engine.store.failures(RUNS[0]) == []
+    pool = pool_in(tmp_path, script={0: [ELSEWHERE] * (MAX_ATTEMPTS + 2)})
+    pool.run_all(RUNS, lambda running: None)
+    assert seeds(pool.started).count(0) == MAX_ATTEMPTS + 3
+    assert pool.store.is_done(RUNS[0])
+    assert pool.store.failures(RUNS[0]) == []
 
 
 def test_failures_are_counted_with_their_reasons(tmp_path):
     reasons = [Ending(f"reason {i}") for i in range(MAX_ATTEMPTS)]
-    engine = engine_in(tmp_path, script={0: [*reasons], 1: reasons[:-1]})
-    engine.run_all(RUNS, lambda running: None)
-    assert engine.store.failures(RUNS[0]) == ["reason 0", "reason 1", "reason 2"]
-    assert engine.store.has_failed(RUNS[0])
-    assert not engine.store.is_done(RUNS[0])
-    assert engine.store.is_done(RUNS[1])  # at its last attempt
-    assert seeds(engine.started).count(0) == seeds(engine.started).count(1) == MAX_ATTEMPTS
+    pool = pool_in(tmp_path, script={0: [*reasons], 1: reasons[:-1]})
+    pool.run_all(RUNS, lambda running: None)
+    assert pool.store.failures(RUNS[0]) == ["reason 0", "reason 1", "reason 2"]
+    assert pool.store.has_failed(RUNS[0])
+    assert not pool.store.is_done(RUNS[0])
+    assert pool.store.is_done(RUNS[1])  # at its last attempt
+    assert seeds(pool.started).count(0) == seeds(pool.started).count(1) == MAX_ATTEMPTS
 
 
 def test_a_run_that_another_sweep_gives_up_is_not_tried_again(tmp_path):
-    engine = engine_in(tmp_path, slots=0)  # nothing starts here while the other one is at it
+    pool = pool_in(tmp_path, slots=0)  # nothing starts here while the other one is at it
 
     def watch(running):
-        if engine.store.has_failed(RUNS[2]):
-            engine.slots = 2
+        if pool.store.has_failed(RUNS[2]):
+            pool.slots = 2
         else:
-            engine.store.add_failure(RUNS[2], "no luck there")
+            pool.store.add_failure(RUNS[2], "no luck there")
 
-    engine.run_all(RUNS, watch)
-    assert seeds(engine.started) == [0, 1]
-    assert len(engine.store.failures(RUNS[2])) == MAX_ATTEMPTS
+    pool.run_all(RUNS, watch)
+    assert seeds(pool.started) == [0, 1]
+    assert len(pool.store.failures(RUNS[2])) == MAX_ATTEMPTS
 
 
 @pytest.mark.parametrize("where", ["watch", "poll"])
 def test_what_runs_is_stopped_when_the_sweep_is(where, tmp_path):
-    engine = engine_in(tmp_path, script={0: [None], 1: [None if where == "watch" else KeyboardInterrupt()]})
+    pool = pool_in(tmp_path, script={0: [None], 1: [None if where == "watch" else KeyboardInterrupt()]})
 
     def watch(running):
         if where == "watch":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        engine.run_all(RUNS, watch)
-    assert [worker.stopped for worker in engine.started] == [True, True]
+        pool.run_all(RUNS, watch)
+    assert [worker.stopped for worker in pool.started] == [True, True]
 
 
 def test_waits_while_there_is_no_room(tmp_path):
-    engine = engine_in(tmp_path, slots=0)
+    pool = pool_in(tmp_path, slots=0)
     seen = []
 
     def watch(running):
         seen.append(list(running))
-        engine.slots = int(len(seen) >= 3)
+        pool.slots = int(len(seen) >= 3)
 
-    engine.run_all(RUNS, watch)
+    pool.run_all(RUNS, watch)
     assert seen[:3] == [[], [], []]
-    assert all(engine.store.is_done(run) for run in RUNS)
+    assert all(pool.store.is_done(run) for run in RUNS)

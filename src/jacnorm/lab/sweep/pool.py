@@ -1,4 +1,4 @@
-"""The loop over many runs, whoever trains them: processes of this machine or of many."""
+"""The loop over many runs, whoever trains them: workers on this machine or on many."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Worker(Protocol):
 
 
 @dataclass
-class Engine(ABC):
+class Pool(ABC):
     """Runs that another sweep has in hand are waited for, not repeated."""
 
     store: Store

@@ -1,0 +1,183 @@
+"""The evaluations that there are. Options, report and figures of `jacnorm evaluate` follow from the table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from ..config import RunConfig
+from ..data import DataSet, Split
+from ..nets import Normalized
+from .adversarial import adversarial
+from .boundary import boundary
+from .character import calibration, landscape
+from .judge import judge
+from .noise import white_noise
+from .stored import cost, stored_vectors
+
+Row = tuple[str, float, str]  # what, how much, and the format of that
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished run, in memory."""
+
+    folder: Path
+    config: RunConfig
+    model: Normalized
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What all networks are evaluated on, and how."""
+
+    data: DataSet
+    split: Split
+    trained: Sequence[Trained]
+    attacks: Sequence[str]
+    epsilon: float
+    directions: int
+    images: int | None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    text: str  # its help
+    run: Callable[[Trained, Setup], Iterable[dict[str, Any]]]  # its numbers; several: the last are all
+    rows: Callable[[dict[str, Any]], Iterable[Row]]  # in a number each; the rest is in figure and JSON
+    figure: str  # its function in lab.figures
+    uses_foolbox: bool = False
+
+
+def rows(record: dict[str, Any]) -> list[Row]:
+    """All that was evaluated."""
+    test = record["test"]
+    first = [
+        ("accuracy", test["accuracy"], ".2%"),
+        ("loss", test["loss"], ".4f"),
+        ("mean σ, normalized input", test["sigma"], ".3f"),
+    ]
+    return first + [row for name, e in EVALUATIONS.items() if name in record for row in e.rows(record[name])]
+
+
+def shown(value: float, form: str) -> str:
+    """
+    >>> shown(0.975, ".2%"), shown(math.inf, ".3f")
+    ('97.50%', 'none found')
+    """
+    return f"{value:{form}}" if value != math.inf else "none found"
+
+
+def _attacks(one: Trained, setup: Setup) -> Iterator[dict[str, Any]]:
+    found: dict[str, Any] = {}
+    for name in setup.attacks:
+        attacked = adversarial(one.model, setup.split, name, epsilons=(setup.epsilon,))
+        yield (found := found | {name: attacked.to_json()})
+
+
+def _boundary(one: Trained, setup: Setup) -> list[dict[str, Any]]:
+    """Its points are those that all of these networks classify correctly."""
+    models = [other.model for other in setup.trained]
+    found = boundary(one.model, setup.split, compared_with=models, directions=setup.directions)
+    return [found.to_json() | {"compared_with": sorted(other.config.id for other in setup.trained)}]
+
+
+def _cost(one: Trained, setup: Setup) -> list[dict[str, Any]]:
+    vectors = stored_vectors(one.folder, one.config)
+    return [cost(one.config, one.model, setup.data, setup.images, vectors=vectors)]
+
+
+def _noise_rows(n: dict[str, Any]) -> Iterator[Row]:
+    for variance, accuracy in zip(n["variances"], n["accuracy"], strict=True):
+        if variance:
+            yield f"accuracy, noise of variance {variance:g}", accuracy, ".2%"
+
+
+def _attack_rows(attacks: dict[str, Any]) -> Iterator[Row]:
+    for name, a in attacks.items():
+        radius = f"ε = {255 * a['epsilons'][-1]:g}/255"
+        attack = f"accuracy, {name} of {a['iterations'][-1]} iterations, {radius}"
+        yield f"{attack}, worst so far", a["worst"][-1][-1], ".2%"
+        yield f"{attack}, last iterate", a["last"][-1][-1], ".2%"
+
+
+def _judge_rows(j: dict[str, Any]) -> Iterator[Row]:
+    for name, robust in zip(j["attacks"], j["robust"], strict=True):
+        yield f"robust accuracy, ε = {255 * j['epsilon']:g}/255, after {name}", robust, ".2%"
+
+
+def _boundary_rows(b: dict[str, Any]) -> Iterator[Row]:
+    names = {
+        "first_order": "to first order",
+        "attack": "by attack",
+        "sampled": f"by {b['directions']} directions",
+    }
+    for key, text in names.items():
+        middle = median(math.inf if d is None else d for d in b[key])  # not found is far away
+        yield f"median distance to the boundary, {text}", middle, ".3f"
+    yield "misclassified by a network, left out", b["left_out"], ".0f"
+
+
+def _landscape_rows(part: dict[str, Any]) -> Iterator[Row]:
+    yield "mean slope of the loss, ‖∇ₓ loss‖", part["slope"], ".3f"
+    yield "its curvature along an attack's step", part["curvature"], ".3f"
+
+
+def _cost_rows(cost: dict[str, Any]) -> Iterator[Row]:
+    times, errors = cost["times"], cost["estimation"]
+    size = times["batch_sizes"][-1]
+    for name, ratio in times["ratio"].items():
+        if name != "plain":
+            yield f"time of {name}, batch {size}, plain step = 1", ratio[-1], ".2f"
+    for name in ("random", "warm", "lanczos"):
+        if errors[name] is not None:
+            start = f"{name} start" if name != "lanczos" else "Lanczos"
+            yield f"error of σ on train images, {start}, 1 round", errors[name][0], ".1%"
+    if errors["bound"] is not None:
+        yield "error of σ on train images, product of the layers' norms", errors["bound"], ".1%"
+
+
+EVALUATIONS = {
+    "noise": Evaluation(
+        "accuracy with white noise (section 4.2.1)",
+        lambda one, setup: [white_noise(one.model, setup.split).to_json()],
+        _noise_rows,
+        "robustness.noise",
+    ),
+    "attacks": Evaluation(
+        "any of pgd,tpgd,square (section 4.2.2)", _attacks, _attack_rows, "robustness.attacks"
+    ),
+    "judge": Evaluation(
+        "robust accuracy against four strong attacks, the worst for each image",
+        lambda one, setup: [judge(one.model, setup.split, epsilon=setup.epsilon).to_json()],
+        _judge_rows,
+        "robustness.judge",
+        uses_foolbox=True,
+    ),
+    "boundary": Evaluation(
+        "distance to the decision boundary (section 4.2.3)",
+        _boundary,
+        _boundary_rows,
+        "boundary.boundary",
+        uses_foolbox=True,
+    ),
+    "calibration": Evaluation(
+        "whether the network is as sure as it is right",
+        lambda one, setup: [calibration(one.model, setup.split).to_json()],
+        lambda found: [("expected calibration error", found["ece"], ".4f")],
+        "character.calibration",
+    ),
+    "landscape": Evaluation(
+        "slope and curvature of the loss",
+        lambda one, setup: [landscape(one.model, setup.split).to_json()],
+        _landscape_rows,
+        "character.landscape",
+    ),
+    "cost": Evaluation(
+        "time of each penalty and error of its σ (section 4.3)", _cost, _cost_rows, "cost.cost"
+    ),
+}
