@@ -7,17 +7,18 @@ from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from made_results import changed, publish
 
 from jacnorm.lab.cli import main
 from jacnorm.lab.report.content import collect
+from jacnorm.lab.report.front import Sentence
 from jacnorm.lab.report.page import to_html
-from jacnorm.lab.report.rerun import commands
-from jacnorm.lab.report.summary import Sentence
+from jacnorm.lab.report.provenance import commands
 from jacnorm.lab.reproduce.catalog import all_items, find_items
 from jacnorm.lab.reproduce.chapter import FAILS, HOLDS, OPEN, UNTESTED, Outcome
-from jacnorm.lab.reproduce.remarks import question, with_numbers
+from jacnorm.lab.reproduce.chapters import question, with_numbers
 from jacnorm.lab.sweep.experiment import read_experiment
 
 EXPERIMENTS = Path(__file__).parents[3] / "paper"
@@ -375,9 +376,8 @@ def test_remarks_with_computed_numbers_go_where_the_numbers_go(mine, tmp_path, c
 def test_numbers_of_what_is_not_there_are_left_open(mine, tmp_path):
     file = tmp_path / "my.toml"
     assert with_numbers("{accuracy: l2}", file, lambda name: {}) == "–"
-    assert (
-        with_numbers("{accuracy: l2 - none}", file, lambda name: {"accuracy": {"l2": {}, "none": {}}}) == "–"
-    )
+    nothing = {"accuracy": pd.DataFrame(columns=["l2", "none"], dtype=float)}
+    assert with_numbers("{accuracy: l2 - none}, {accuracy%: l2}", file, lambda name: nothing) == "–, –"
 
 
 CLAIM = """

@@ -12,10 +12,9 @@ from ..config import choices
 from ..errors import UsageError
 from ..reproduce.catalog import ITEMS, QUICK, QUICK_FOLDER, Item, find_items, read_item
 from ..reproduce.chapters import read_chapter
-from ..reproduce.figures import measure
-from ..reproduce.networks import copy_networks, keep_networks, networks_file
-from ..reproduce.subject import Bench
-from ..reproduce.table1 import read_table1
+from ..reproduce.measuring import measure
+from ..reproduce.networks import Bench, copy_networks, keep_networks, networks_file
+from ..results import read_results
 from ..sweep.check import check_readable
 from ..sweep.local import LocalEngine
 from ..sweep.run import forget_failures, known_runs
@@ -128,8 +127,7 @@ def _make(item: Item, args: argparse.Namespace) -> set[str]:
     """Train and measure what is missing; which runs failed."""
     failed: set[str] = set()
     device = choose_device(args.device)
-    stored, _ = read_table1(item.table)
-    if stored.newer:
+    if read_results(item.table.results).newer:
         print(f"{item.table.name}: has results of a newer jacnorm, so nothing is trained", file=sys.stderr)
     else:
         failed = _train(item, args, str(device))

@@ -3,35 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
+import pandas as pd
 from matplotlib.figure import Figure
 
-from ..evaluate.compare import Groups, Record, grouped
+from ..evaluate.compare import Record, grouped
+from ..pictures import save_figure
+from ..results import as_frame
 from .boundary import boundary
 from .character import calibration, landscape
-from .common import save
-from .cost import cost
+from .common import alone
+from .cost import ESTIMATES, both
 from .robustness import attacks, judge, noise
 
-FIGURES: dict[str, Callable[[Groups], Figure]] = {
-    "noise": noise,
+FIGURES: dict[str, Callable[[pd.DataFrame], Figure]] = {
+    "noise": partial(alone, noise, loc="lower left"),
     "attacks": attacks,
-    "judge": judge,
+    "judge": partial(alone, judge, width=6),
     "boundary": boundary,
     "calibration": calibration,
     "landscape": landscape,
-    "cost": cost,
+    "cost": lambda frame: both(frame, dict.fromkeys((*ESTIMATES, "bound"), frame)),  # of the architecture
 }
 
 
 def draw(records: Sequence[Record], folder: Path) -> list[str]:
     """SVG and PNG of each, named after the evaluation. Which files are there and of other records."""
     records = _alike(records)
-    groups, outdated = grouped(records), list[str]()
+    frame, outdated = as_frame(grouped(records)), list[str]()
     for name, figure in FIGURES.items():
         if all(record.get(name) for record in records):
-            save(figure(groups), folder, name)
+            drawn = figure(frame)
+            for ending in ("svg", "png"):
+                save_figure(drawn, folder / f"{name}.{ending}")
         elif (file := folder / f"{name}.svg").exists():
             outdated.append(file.name)
     return outdated

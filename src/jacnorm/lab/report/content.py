@@ -12,15 +12,12 @@ from typing import Any
 from ... import __version__
 from ..reproduce.catalog import Item
 from ..reproduce.chapter import Chapter, Outcome, Table
-from ..reproduce.chapters import read_chapter
-from ..reproduce.remarks import question
+from ..reproduce.chapters import question, read_chapter
 from ..results import has_diverged
 from ..wording import count
-from .deviations import Deviation, deviations
 from .drawings import Drawing, drawings
-from .front import Bullet, bullets, overview
-from .rerun import commands
-from .summary import Sentence, sentences, title
+from .front import Bullet, Sentence, bullets, overview, sentences, title
+from .provenance import Deviation, commands, deviations
 
 
 @dataclass(frozen=True)
@@ -115,7 +112,7 @@ def collect(
         runs=len(whole - brief),
         screened=len(whole & brief),
         time=_duration(sum(map(_training_seconds, trained.values()))),
-        sentences=sentences([(s.title, s.verdicts) for item, s in present if item.is_papers]),
+        sentences=sentences(present),
         rerun=commands([item for item, _ in present], results),
         warnings=(*dict.fromkeys(w for _, section in told for w in section.warnings), *wrong),
         overview=overview(present),

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from ..config import LABELS, ConfigError, read_toml
 from ..errors import UsageError
-from ..results import experiment_name
+from ..results import as_frame, experiment_name
 from ..sweep.experiment import Experiment, read_experiment
 from ..wording import did_you_mean
-from .chapter import Groups
 from .plan import FigurePlan, read_figure
 
 ITEMS = ("table1", "figure3", "figure4", "figure5")
@@ -96,7 +95,7 @@ def _check_claims(file: Path, figure: FigurePlan, table: Experiment) -> None:
     for name in figure.measurement.methods or ():
         if name not in LABELS:
             raise ConfigError(f"{file}: [measure] methods: {name!r}: {did_you_mean(name, LABELS)}")
-    nothing: Groups = {label: [] for label in table.labels}
+    nothing = as_frame({label: [] for label in table.labels})
     measured = figure.quantities(nothing, nothing)
     for claim in figure.claims:
         for quantity in claim.quantities:
@@ -104,7 +103,7 @@ def _check_claims(file: Path, figure: FigurePlan, table: Experiment) -> None:
                 raise ConfigError(f"{file}: quantity = {quantity!r}: {did_you_mean(quantity, measured)}")
         for name in claim.named or (measured[claim.quantity] if claim.rises_with else ()):
             for quantity in claim.quantities:
-                if name not in (known := measured[quantity]):
+                if name not in (known := list(measured[quantity])):
                     wrong = f"{quantity} is not known of {name!r}"
                     raise ConfigError(f"{file}: {wrong}: {did_you_mean(name, known)}")
 
