@@ -331,7 +331,7 @@ def test_a_method_that_always_diverged_is_not_missing(screening, experiment, tmp
     assert f"; and {len(first) - 8} more. Nothing else is there of l2, none, spectral" in section.notes[-1]
     assert (section.tables, section.verdicts, section.under_way) == ((), (), "")
     content = collect([Item(tmp_path / "experiments" / f"{experiment.name}.toml", experiment)])
-    assert (content.runs, content.time) == (0, "0 seconds")
+    assert (content.trained, content.time) == ("", "0 seconds")
 
 
 def test_a_seed_that_diverged_is_neither_counted_nor_missing(experiment, complete):

@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> None:
         forget_failures(experiment, store)
     found = train_all(experiment, engine)
     print(found)
-    from ..reproduce.chapters import sweep_as_text  # here, so that training does not wait for pandas
+    from ..reproduce.catalog import sweep_as_text  # here, so that training does not wait for pandas
 
     print(f"\n{sweep_as_text(experiment, args.experiment, args.results)}")
     check_failed(len(found.failed))

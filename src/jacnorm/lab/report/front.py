@@ -10,9 +10,8 @@ from pathlib import Path
 import pandas as pd
 
 from ..config import read_toml
-from ..reproduce.catalog import PAGE, Item
+from ..reproduce.catalog import PAGE, Item, quantities_in, with_numbers
 from ..reproduce.chapter import FAILS, HOLDS, OPEN, UNTESTED, Chapter, Outcome, Table
-from ..reproduce.chapters import quantities_in, with_numbers
 from ..results import experiment_file
 from ..tables import NOTHING, mean_sd, signed
 
