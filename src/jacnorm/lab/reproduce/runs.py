@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..config import RunConfig
 from ..results import Result, Results, has_diverged, select, validation_loss
 from ..sweep.experiment import Experiment, setting
 from ..sweep.naming import names
 
 LATE = 10  # epochs
 MOST_NAMED = 8
+NUMBERS = (
+    *("accuracy", "sigma", "last", "late_accuracy"),
+    *("lowest_loss_accuracy", "lowest_loss_epoch", "best_accuracy", "best_epoch"),
+)
 STAGE_ONE, FULL = "stage one", "full"  # a grid without screening is its own stage one
 
 
@@ -30,7 +33,7 @@ class Runs:
     @cached_property
     def networks(self) -> pd.DataFrame:
         """Those of the chosen settings that are trained in full."""
-        chosen = self._full[self._full["setting"].isin(self.choices["setting"])]
+        chosen = self.full[self.full["setting"].isin(self.choices["setting"])]
         return chosen[chosen["done"] & ~chosen["diverged"]]
 
     def by_seed(self, quantity: str) -> pd.DataFrame:
@@ -39,13 +42,13 @@ class Runs:
         return wide.reindex(columns=list(self.experiment.labels)).astype(float)
 
     @property
-    def _full(self) -> pd.DataFrame:
+    def full(self) -> pd.DataFrame:
         return self.frame[self.frame["stage"] == FULL]
 
     @property
-    def _first(self) -> pd.DataFrame:
+    def first_stage(self) -> pd.DataFrame:
         screened = self.experiment.screening_epochs is not None
-        return self.frame[self.frame["stage"] == STAGE_ONE] if screened else self._full
+        return self.frame[self.frame["stage"] == STAGE_ONE] if screened else self.full
 
     @property
     def diverged(self) -> tuple[str, ...]:
@@ -66,7 +69,7 @@ class Runs:
         """What is not there yet, in words; nothing when all is."""
         if not self.stored.records:
             return ("No results yet.",)
-        lacking, first, choices = [], self._first, self.choices
+        lacking, first, choices = [], self.first_stage, self.choices
         to_come = first[~first["done"]]
         provisional = choices.index[choices["compared"] < choices["settings"]]
         if self.experiment.screening_epochs is not None and len(to_come):
@@ -75,7 +78,7 @@ class Runs:
             lacking.append(f"settings of {', '.join(provisional)}, so their choices are provisional")
         for label in self.experiment.labels:
             if label in choices.index:
-                mine = self._full[self._full["setting"] == choices["setting"][label]]
+                mine = self.full[self.full["setting"] == choices["setting"][label]]
                 if absent := (~mine["done"]).sum():
                     lacking.append(f"{absent} of {len(mine)} seeds of {label}")
             elif label in set(to_come["method"]):  # else all diverged
@@ -85,10 +88,10 @@ class Runs:
     @property
     def under_way(self) -> str:
         """How far the stage is that the sweep is in; nothing when all is there."""
-        stages = [(self._first, "runs")]
+        stages = [(self.first_stage, "runs")]
         if self.experiment.screening_epochs is not None:
-            chosen = self._full["setting"].isin(self.choices["setting"])
-            stages = [(self._first, "screening runs"), (self._full[chosen], "runs in full")]
+            chosen = self.full["setting"].isin(self.choices["setting"])
+            stages = [(self.first_stage, "screening runs"), (self.full[chosen], "runs in full")]
         parts = [(runs["done"].sum(), len(runs), what) for runs, what in stages]
         return next((f"{done} of {n} {what}" for done, n, what in parts if done < n), "")
 
@@ -97,39 +100,45 @@ def read_runs(experiment: Experiment) -> Runs:
     stored = select(experiment.results, {run.id for run in experiment.all_runs})
     first = experiment.screening_runs() if experiment.screening_epochs is not None else ()
     stages = [(STAGE_ONE, run) for run in first] + [(FULL, run) for run in experiment.runs]
-    full_length = experiment.runs[0].epochs
-    rows = [_row(stage, run, full_length, stored.records.get(run.id)) for stage, run in stages]
-    frame = pd.DataFrame(rows)
-    runs = Runs(experiment, stored, frame, pd.DataFrame())
+    length = experiment.runs[0].epochs
+    rows = []
+    for stage, run in stages:
+        of = setting(replace(run, epochs=length) if stage == STAGE_ONE else run)
+        row = {**asdict(run), "method": run.label, "id": run.id, "config": run, "stage": stage, "setting": of}
+        rows.append({**row, **_measured(stored.records.get(run.id))})
+    runs = Runs(experiment, stored, pd.DataFrame(rows), pd.DataFrame())
     return replace(runs, choices=_choices(runs))
 
 
-def _row(stage: str, run: RunConfig, full_length: int, result: Result | None) -> dict[str, Any]:
-    """A run's configuration, and what was measured of it. Accuracies are in percent."""
-    of = setting(replace(run, epochs=full_length) if stage == STAGE_ONE else run)
-    row = {**asdict(run), "method": run.label, "id": run.id, "config": run, "stage": stage, "setting": of}
-    if result is None or has_diverged(result):
-        loss = math.nan if result is None else validation_loss(result)
-        return {**row, "done": result is not None, "diverged": result is not None, "loss": loss, **UNKNOWN}
-    accuracies = [100 * accuracy for accuracy in result["history"]["validation_accuracy"]]
+def _measured(result: Result | None) -> dict[str, Any]:
+    """The first accuracy is that of the test split. Others are of the validation split: in the last epoch,
+    over the last ten, in the epoch of the lowest loss, and the highest. All are in percent.
+    """
+    nothing = dict.fromkeys(NUMBERS, math.nan)
+    if result is None:
+        return {"done": False, "diverged": False, "loss": math.nan, **nothing}
+    if has_diverged(result):
+        return {"done": True, "diverged": True, "loss": validation_loss(result), **nothing}
+    accuracies = 100 * np.array(result["history"]["validation_accuracy"])
     lowest, highest = np.argmin(result["history"]["validation_loss"]), np.argmax(accuracies)
-    measured = (100 * result["test"]["accuracy"], result["test"]["sigma"])
-    by_epoch = (accuracies[-1], np.mean(accuracies[-LATE:]))
-    early = (accuracies[lowest], 1 + lowest, accuracies[highest], 1 + highest)
-    found = dict(zip(UNKNOWN, (*measured, *by_epoch, *early), strict=True))
-    return {**row, "done": True, "diverged": False, "loss": validation_loss(result), **found}
-
-
-# Of the test split, and of the validation split (which is the same one under the protocol “paper”): in the
-# last epoch, in the mean of the last ten, in those of the lowest loss and of the highest accuracy.
-MEASURED = ("accuracy", "sigma", "last", "late_accuracy")
-EARLY = ("lowest_loss_accuracy", "lowest_loss_epoch", "best_accuracy", "best_epoch")
-UNKNOWN = dict.fromkeys((*MEASURED, *EARLY), math.nan)
+    return {
+        "done": True,
+        "diverged": False,
+        "loss": validation_loss(result),
+        "accuracy": 100 * result["test"]["accuracy"],
+        "sigma": result["test"]["sigma"],
+        "last": accuracies[-1],
+        "late_accuracy": accuracies[-LATE:].mean(),
+        "lowest_loss_accuracy": accuracies[lowest],
+        "lowest_loss_epoch": 1 + lowest,
+        "best_accuracy": accuracies[highest],
+        "best_epoch": 1 + highest,
+    }
 
 
 def _choices(runs: Runs) -> pd.DataFrame:
     """The setting with the lowest mean loss, of those that most seeds are there of."""
-    first = runs._first
+    first = runs.first_stage
     losses = first.groupby(["method", "setting"], sort=False)["loss"].agg(["mean", "count", "size"])
     found = {}
     for label, of in losses.groupby("method", sort=False):
@@ -138,7 +147,7 @@ def _choices(runs: Runs) -> pd.DataFrame:
         if len(ended):
             best = ended.index[0]
             whole = compared["count"][best] == compared["size"][best]
-            configs = runs._full["config"][runs._full["setting"] == best]
+            configs = runs.full["config"][runs.full["setting"] == best]
             found[label] = {
                 "setting": best,
                 "config": configs.iloc[0],  # with the first seed

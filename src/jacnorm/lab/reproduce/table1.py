@@ -36,13 +36,13 @@ def table1(experiment: Experiment) -> Chapter:
     quantities: dict[str, pd.DataFrame] = {name: runs.by_seed(name) for name in QUANTITIES}
     quantities["paper"] = pd.DataFrame({label: [mean] for label, (mean, _) in experiment.paper.items()})
     accuracy = _accuracy(experiment, quantities)
-    there = len(runs.choices) > 0
+    there, units = len(runs.choices) > 0, dict.fromkeys(quantities, POINTS)
     return Chapter(
         name=experiment.name,
         title=experiment.title,
         notes=(*how_chosen(experiment), *_agreement(accuracy), *runs.diverged, *runs.missing),
         tables=stamped(experiment, _tables(runs, accuracy)) if there else (),
-        verdicts=_verdicts(runs, quantities) if there else (),
+        verdicts=with_settings(decide(experiment.claims, quantities, units), runs) if there else (),
         quantities=quantities,
         warnings=runs.stored.warnings,
         under_way=runs.under_way,
@@ -81,7 +81,6 @@ def _quoted(labels: Iterable[str]) -> str:
 
 def how_chosen(experiment: Experiment) -> tuple[str, ...]:
     """Stages and protocol, in full; `in_short` goes with every other table and figure."""
-    protocols = [PROTOCOLS[name] for name in _protocols(experiment)]
     seeds, epochs = len({run.seed for run in experiment.runs}), experiment.runs[0].epochs
     full = f"{count(seeds, 'seed')}, {count(epochs, 'epoch')}"
     if experiment.screening_epochs is None:
@@ -91,11 +90,7 @@ def how_chosen(experiment: Experiment) -> tuple[str, ...]:
             f"Two-stage screening: {count(len(experiment.screening_runs()), 'setting')}, 1 seed, "
             f"{count(experiment.screening_epochs, 'epoch')}; then the best of each method, {full}."
         )
-    return (stages, *protocols)
-
-
-def _protocols(experiment: Experiment) -> list[str]:
-    return sorted({run.protocol for run in experiment.runs})
+    return stages, PROTOCOLS[experiment.runs[0].protocol]
 
 
 def _stages(experiment: Experiment) -> str:
@@ -103,20 +98,19 @@ def _stages(experiment: Experiment) -> str:
 
 
 def in_short(experiment: Experiment) -> str:
-    protocols = _protocols(experiment)
-    by, called = " and ".join(BY[name] for name in protocols), " and ".join(f"“{p}”" for p in protocols)
-    return f"{_stages(experiment)} by the loss on {by} (protocol {called})"
+    protocol = experiment.runs[0].protocol
+    return f"{_stages(experiment)} by the loss on {BY[protocol]} (protocol “{protocol}”)"
 
 
 def stamped(experiment: Experiment, tables: Iterable[Table]) -> tuple[Table, ...]:
     """A table may be copied from where the notes stand, so its caption says how it came about."""
-    words = f"(Protocol “{' and '.join(_protocols(experiment))}”, {_stages(experiment)}.)"
+    words = f"(Protocol “{experiment.runs[0].protocol}”, {_stages(experiment)}.)"
     return tuple(replace(table, caption=f"{table.caption} {words}") for table in tables)
 
 
 def _tables(runs: Runs, accuracy: pd.DataFrame) -> list[Table]:
     found = [_accuracy_table(runs, accuracy), _settings_table(runs)]
-    watched = runs.experiment.paper and _protocols(runs.experiment) == ["paper"]
+    watched = runs.experiment.paper and runs.experiment.runs[0].protocol == "paper"
     if watched and len(runs.networks):  # on the very images that the paper's numbers are of
         found.append(_epoch_table(runs, accuracy))
     return found
@@ -165,15 +159,13 @@ def _highest(runs: Runs, accuracy: pd.DataFrame) -> str | None:
 
 
 def _settings_table(runs: Runs) -> Table:
-    experiment, protocols = runs.experiment, _protocols(runs.experiment)
-    loss = LOSSES[protocols[0]] if len(protocols) == 1 else "validation loss"
+    experiment, loss = runs.experiment, LOSSES[runs.experiment.runs[0].protocol]
     screened = experiment.screening_epochs is not None
     by, later = ("of the screening run", ("in the end",)) if screened else ("mean over seeds", ())
     known = [name for name in field_names() if name not in (*ALWAYS, *TOLD_BY_THE_LABEL, "seed")]
-    full = runs.frame[runs.frame["epochs"] == experiment.runs[0].epochs] if screened else runs.frame
-    varied = full[known].nunique()
+    varied = runs.full[known].nunique()
     names = [*ALWAYS, *varied.index[varied > 1]]
-    grid = sorted(full["weight"].unique())
+    grid = sorted(runs.full["weight"].unique())
     rows = []
     for label, choice in runs.choices.iterrows():
         setting = choice["config"].relevant()
@@ -217,10 +209,6 @@ def _epoch_table(runs: Runs, accuracy: pd.DataFrame) -> Table:
         header=("method", "n", "last", f"last {some}", "lowest test loss", "most accurate", "paper"),
         rows=tuple(rows),
     )
-
-
-def _verdicts(runs: Runs, quantities: Quantities) -> tuple[Outcome, ...]:
-    return with_settings(decide(runs.experiment.claims, quantities, dict.fromkeys(quantities, POINTS)), runs)
 
 
 def with_settings(verdicts: Sequence[Outcome], runs: Runs) -> tuple[Outcome, ...]:
