@@ -36,7 +36,7 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    for package in ("jinja2", "matplotlib", "pandas", "scipy", "statsmodels"):
+    for package in ("jinja2", "matplotlib", "scipy", "statsmodels"):
         need(package, "a report")
     if args.results and not args.results.is_dir():
         raise UsageError(f"{args.results}: there is no such folder; jacnorm sweep and reproduce make it")

@@ -25,6 +25,7 @@ AXES = {  # of a quantity, its words and its unit
 
 def accuracy(found: pd.DataFrame) -> Figure:
     """A row a method, the first on top; bars of ± one standard deviation; the paper's, if there are any."""
+    found = found[found["mean"].notna() | found["paper"].notna()]
     figure = Figure(figsize=(5.5, 1.3 + 0.42 * len(found)), layout="constrained")
     axes = figure.subplots()
     with_paper = bool(found["paper"].notna().any())

@@ -86,7 +86,7 @@ def _relations(chapter: Chapter) -> Iterator[tuple[str, str, Figure]]:
         x, y = chapter.quantities[by], chapter.quantities[of]
         drawn = [one for one in methods or y if (x[one] + y[one]).notna().any()]
         y = y[drawn].where(x[drawn].notna())
-        if len(set(y.stack())) > 1:
+        if y.stack().nunique() > 1:
             yield f"{chapter.name}-{of}-by-{by}", caption(by, of), relation(x[drawn], y, (by, of))
 
 

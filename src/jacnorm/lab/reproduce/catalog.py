@@ -141,12 +141,9 @@ def _experiments(folder: Path) -> list[Path]:
 
 
 def _files(folder: Path, item: str) -> list[Path]:
-    def rank(file: Path) -> tuple[int, str]:
-        data = _data(file)
-        return (ORDER.index(data) if data in ORDER else len(ORDER), data)
-
-    found = _experiments(folder)
-    return sorted((f for f in found if experiment_name(f).startswith(f"{item}-")), key=rank)
+    found = [file for file in _experiments(folder) if experiment_name(file).startswith(f"{item}-")]
+    rank = {data: i for i, data in enumerate(ORDER)}
+    return sorted(found, key=lambda file: (rank.get(_data(file), len(rank)), _data(file)))
 
 
 def _data(file: Path) -> str:
@@ -188,7 +185,7 @@ def with_numbers(text: str, file: Path, quantities_of: Callable[[str], Quantitie
     def number(match: re.Match[str]) -> str:
         sign, quantity, percent, experiment, a, b = match.groups()
         of = quantities_of(experiment or "").get(quantity)
-        if of is None:
+        if of is None or of.columns.empty:
             return NOTHING
         if absent := [name for name in (a, b) if name and name not in of]:
             raise ConfigError(f"{file}: {match[0]}: {quantity} is not known of {absent[0]!r}")

@@ -13,33 +13,29 @@ import pandas as pd
 from ..claim import Claim
 from ..tables import signed
 from .chapter import FAILS, HOLDS, OPEN, UNTESTED, Outcome, Quantities
-from .statistics import LEVEL, Difference, Rise, correlation_within, foretold, holm, paired, rise
+from .statistics import LEVEL, Difference, correlation_within, foretold, holm, paired, rise
 
 NOTHING_TO_TEST = ": there is nothing to test"
 Found = tuple[str, str, tuple[str, ...]]  # the outcome, the evidence, and the two methods that were compared
 
 
 @dataclass(frozen=True)
-class Best:
-    """The one of some methods by which it is judged whether any is above another: that which is most surely
-    above; where none is, that which is least surely below, since then all are.
-    """
+class Test:
+    """What has a p-value, so that it is corrected for the number of tests."""
 
-    name: str
-    difference: Difference
-    p: float  # of that: above, it stands for all that were tried
-    tried: int
-
-    @property
-    def n(self) -> int:
-        return self.difference.n
+    shown: str
+    as_claimed: bool  # or the other way round
+    p: float
+    n: int
+    compared: tuple[str, ...] = ()
+    also: str = ""  # what is shown after p
 
 
 def decide(claims: Sequence[Claim], quantities: Quantities, units: Mapping[str, str]) -> tuple[Outcome, ...]:
     """Comparisons and rises share one error rate, by Holm's correction: the paper's one, and ours another, so
     that what we ask makes nothing of the paper's harder to confirm. `units` are the quantities'.
     """
-    tests = {claim: found for claim in claims if (found := _test(claim, quantities)) is not None}
+    tests = {claim: test for claim in claims if (test := _test(claim, quantities, units)) is not None}
     p: dict[Claim, float] = {}
     for ours in (False, True):
         family = {claim: test.p for claim, test in tests.items() if claim.ours is ours}
@@ -47,36 +43,53 @@ def decide(claims: Sequence[Claim], quantities: Quantities, units: Mapping[str, 
     verdicts = []
     for claim in claims:
         unit, test = units.get(claim.quantity, ""), tests.get(claim)
-        outcome, evidence, compared = _decided(claim, quantities, unit, test, p.get(claim))
+        outcome, evidence, compared = _decided(claim, quantities, unit, test, p.get(claim, math.nan))
         verdicts.append(Outcome(claim.text, outcome, evidence, claim.ours, claim.says, compared))
     return tuple(verdicts)
 
 
-def _test(claim: Claim, quantities: Quantities) -> Best | Rise | None:
+def _test(claim: Claim, quantities: Quantities, units: Mapping[str, str]) -> Test | None:
     of = quantities[claim.quantity]
     if claim.rises_with:
-        return rise(foretold(of.reindex(columns=claim.methods or of.columns), quantities[claim.rises_with]))
+        of = of.reindex(columns=claim.methods or of.columns)
+        return _rise(of, quantities[claim.rises_with].reindex(columns=of.columns))
     if claim.within is not None or claim.factor is not None:
         return None
-    of = of.reindex(columns=[*(claim.any_of or (claim.more,)), claim.less])
-    return best(of.iloc[:, :-1], of.iloc[:, -1])
+    return _best(claim, of.reindex(columns=claim.named), units.get(claim.quantity, ""))
 
 
-def best(of: pd.DataFrame, less: pd.Series) -> Best | None:
-    """None if one of them cannot be compared."""
-    found = {name: d for name in of if (d := paired(of[name], less)) is not None}
-    if len(found) < len(of.columns):
+def _rise(of: pd.DataFrame, by: pd.DataFrame) -> Test | None:
+    found = rise(foretold(of, by))
+    if found is None:
         return None
-    if above := {name: d for name, d in found.items() if d.mean > 0}:
-        name = min(above, key=lambda name: above[name].p)
-        return Best(name, above[name], min(1.0, len(found) * above[name].p), len(found))
-    name = max(found, key=lambda name: found[name].p)
-    return Best(name, found[name], found[name].p, len(found))
+    order = " < ".join(by.mean().sort_values(kind="stable").index)
+    also = ""
+    if within := correlation_within(by, of):
+        r = f"{signed(within.r)} [{signed(within.low)}, {signed(within.high)}]"
+        also = f"; among networks of one method r = {r}"
+    return Test(f"{order}: Page's L = {found.statistic:g}", found.rises, found.p, found.n, also=also)
 
 
-def _decided(
-    claim: Claim, quantities: Quantities, unit: str, test: Best | Rise | None, p: float | None
-) -> Found:
+def _best(claim: Claim, of: pd.DataFrame, unit: str) -> Test | None:
+    """By the one that is most surely above; where none is, by that which is least surely below, since then
+    all are. None if one of them cannot be compared.
+    """
+    tried = claim.any_of or (claim.more,)
+    found = {name: d for name in tried if (d := paired(of[name], of[claim.less])) is not None}
+    if len(found) < len(tried):
+        return None
+    above = {name: d for name, d in found.items() if d.mean > 0}
+    name = min(above, key=lambda x: above[x].p) if above else max(found, key=lambda x: found[x].p)
+    d = found[name]
+    shown = f"{name} − {claim.less} = {interval(d, unit)}" + " (by the sign test)" * (d.low == d.high)
+    if len(tried) > 1:
+        rank = f"surest of {len(tried)}, p times {len(tried)}" if above else f"closest of {len(tried)}"
+        shown += f", the {rank}"
+    p = min(1.0, len(tried) * d.p) if above else d.p  # above, it stands for all that were tried
+    return Test(shown, bool(above), p, d.n, (name, claim.less))
+
+
+def _decided(claim: Claim, quantities: Quantities, unit: str, test: Test | None, p: float) -> Found:
     of = quantities[claim.quantity]
     of = of.reindex(columns=claim.named if claim.less or claim.methods else of.columns)
     if absent := _empty(of):
@@ -85,48 +98,18 @@ def _decided(
         return _alike(claim, claim.within, of, unit)
     if claim.factor is not None:
         return _ratio(claim, claim.factor, of)
-    if claim.rises_with:
-        return _rising(claim, of, quantities[claim.rises_with].reindex(columns=of.columns), test, p)
-    if not isinstance(test, Best) or p is None:
+    if claim.rises_with and (absent := _empty(quantities[claim.rises_with].reindex(columns=of.columns))):
+        return UNTESTED, f"no {claim.rises_with} of {absent}", ()
+    if test is None:
         return OPEN, _too_few(claim, of, unit), (claim.more, claim.less)
-    shown = f"{test.name} − {claim.less} = {interval(test.difference, unit)}"
-    if test.difference.low == test.difference.high:
-        shown += " (by the sign test)"
-    above = test.difference.mean > 0
-    if test.tried > 1:
-        shown += f", the surest of {test.tried}, p times {test.tried}" * above
-        shown += f", the closest of {test.tried}" * (not above)
-    return _outcome(above, p), f"{shown}, {_chance(test, p)}", (test.name, claim.less)
+    alone, corrected = probability(test.p), probability(p)
+    chance = alone if alone == corrected else f"{alone}, corrected {corrected.removeprefix('p = ')}"
+    outcome = OPEN if p >= 1 - LEVEL else HOLDS if test.as_claimed else FAILS
+    return outcome, f"{test.shown}, {chance}, n = {test.n}{test.also}", test.compared
 
 
 def _empty(of: pd.DataFrame) -> str:
     return ", ".join(of.columns[of.count() == 0])
-
-
-def _outcome(as_claimed: bool, p: float) -> str:
-    if p >= 1 - LEVEL:
-        return OPEN
-    return HOLDS if as_claimed else FAILS
-
-
-def _chance(found: Best | Rise, p: float) -> str:
-    """How likely by chance, alone and among all that is tested with it."""
-    alone, corrected = probability(found.p), probability(p)
-    both = alone if alone == corrected else f"{alone}, corrected {corrected.removeprefix('p = ')}"
-    return f"{both}, n = {found.n}"
-
-
-def _rising(claim: Claim, of: pd.DataFrame, by: pd.DataFrame, test: object, p: float | None) -> Found:
-    if absent := _empty(by):
-        return UNTESTED, f"no {claim.rises_with} of {absent}", ()
-    if not isinstance(test, Rise) or p is None:
-        return OPEN, f"fewer than three methods or two seeds in common{NOTHING_TO_TEST}", ()
-    order = " < ".join(by.mean().sort_values(kind="stable").index)
-    evidence = f"{order}: Page's L = {test.statistic:g}, {_chance(test, p)}"
-    if within := correlation_within(by, of):
-        interval = f"{signed(within.r)} [{signed(within.low)}, {signed(within.high)}]"
-        evidence += f"; among networks of one method r = {interval}"
-    return _outcome(test.rises, p), evidence, ()
 
 
 def _alike(claim: Claim, margin: float, of: pd.DataFrame, unit: str) -> Found:
@@ -166,6 +149,8 @@ def _ratio(claim: Claim, factor: tuple[float, float], of: pd.DataFrame) -> Found
 
 
 def _too_few(claim: Claim, of: pd.DataFrame, unit: str = "") -> str:
+    if claim.rises_with:
+        return f"fewer than three methods or two seeds in common{NOTHING_TO_TEST}"
     if claim.any_of:
         return f"fewer than two seeds in common{NOTHING_TO_TEST}"
     difference = (of[claim.more] - of[claim.less]).mean()

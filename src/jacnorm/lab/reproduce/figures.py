@@ -30,16 +30,14 @@ class Subjects:
     networks: tuple[Network, ...]
     stored: Results
 
-    def lacking(self, network: Network) -> list[str]:
-        """The kinds that are not measured yet, or were with other settings."""
-        return self.lacking_in(self._record(network), network)
-
-    def lacking_in(self, record: dict[str, Any], network: Network) -> list[str]:
-        done, kinds = record.get("settings", {}), self.plan.measurement.kinds(network)
-        return [kind for kind, settings in kinds.items() if done.get(kind) != short(settings)]
-
-    def _record(self, network: Network) -> dict[str, Any]:
+    def record(self, network: Network) -> dict[str, Any]:
         return self.stored.records.get(network.config.id, {})
+
+    def lacking(self, network: Network, record: dict[str, Any] | None = None) -> list[str]:
+        """The kinds that are not measured yet, or were with other settings; by its record, or another one."""
+        done = (self.record(network) if record is None else record).get("settings", {})
+        kinds = self.plan.measurement.kinds(network)
+        return [kind for kind, settings in kinds.items() if done.get(kind) != short(settings)]
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -47,7 +45,7 @@ class Subjects:
         groups: dict[str, list[dict[str, Any]]] = {label: [] for label in self.runs.experiment.labels}
         for network in self.networks:
             if not self.lacking(network):
-                groups[network.label].append(self._record(network))
+                groups[network.label].append(self.record(network))
         return as_frame(groups)
 
     @property
@@ -60,15 +58,12 @@ class Subjects:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Of files that cannot be read, and of records that are still wanted, with settings that are not."""
-        ids = [n.config.id for n in self.networks if set(self.lacking(n)) & set(self._settings(n))]
+        done = {n.config.id: self.record(n).get("settings", {}) for n in self.networks}
+        ids = [n.config.id for n in self.networks if set(self.lacking(n)) & set(done[n.config.id])]
         if not ids:
             return self.stored.warnings
         records = f"{count(len(ids), 'record')} measured with other settings"
         return (*self.stored.warnings, f"{self.plan.name}: {records}: skipped (first {ids[0]})")
-
-    def _settings(self, network: Network) -> dict[str, Any]:
-        found: dict[str, Any] = self._record(network).get("settings", {})
-        return found
 
 
 def subjects(plan: FigurePlan, table: Experiment) -> Subjects:

@@ -59,7 +59,7 @@ def _adopt(found: Subjects) -> None:
         if found.lacking(network) and not is_own(network.config.net):
             files = neighbours(found.plan.results)
             others = (read_results(file).records.get(network.config.id, {}) for file in files)
-            if other := next((one for one in others if not found.lacking_in(one, network)), None):
+            if other := next((one for one in others if not found.lacking(network, one)), None):
                 append_result(found.plan.results, other)
 
 

@@ -90,16 +90,13 @@ def kept_networks(results: Path) -> dict[str, Path]:
 def keep_networks(table: Experiment, runs: Path) -> int:
     """Put the chosen networks into one file, as far as none beside it has them; how many it then has."""
     file, kept = networks_file(table.results), kept_networks(table.results)
-    chosen = _chosen(table, kept, runs)
-    mine = {name: path for name, path in kept.items() if path == file}
-    tensors: dict[str, Tensor] = {}
-    rest: dict[str, Any] = {}
-    for name in (*mine, *(name for name in chosen if name not in kept)):
-        found, rest[name] = _read(file, name) if name in mine else checkpoint.load(runs / name / WEIGHTS)
-        tensors |= {f"{name}/{key}": tensor for key, tensor in found.items()}
-    if rest:
-        checkpoint.save(file, tensors, rest)
-    return len(rest)
+    wanted = [name for name in _chosen(table, kept, runs) if name not in kept]
+    found = {name: _read(file, name) for name, path in kept.items() if path == file}
+    found |= {name: checkpoint.load(runs / name / WEIGHTS) for name in wanted}
+    tensors = {f"{name}/{key}": tensor for name, (of, _) in found.items() for key, tensor in of.items()}
+    if found:
+        checkpoint.save(file, tensors, {name: rest for name, (_, rest) in found.items()})
+    return len(found)
 
 
 def copy_networks(table: Experiment, runs: Path, folder: Path) -> int:
