@@ -11,8 +11,7 @@ from pathlib import Path
 
 from jacnorm.lab.reproduce.catalog import all_items
 from jacnorm.lab.reproduce.networks import keep_networks, kept_networks
-from jacnorm.lab.reproduce.subject import networks
-from jacnorm.lab.reproduce.table1 import read_table1
+from jacnorm.lab.reproduce.runs import read_runs
 from jacnorm.lab.results import add_old_results, read_results
 
 PAPER = Path(__file__).parent
@@ -27,7 +26,7 @@ def main(checkout: Path) -> None:
                 print(f"{file}: {len(read_results(file).records)} results")
     for table in {item.table.name: item.table for item in items if item.figure}.values():
         if (checkout / "networks").exists() and table.results.exists():
-            chosen = {network.config.id for network in networks(read_table1(table)[1])}
+            chosen = set(read_runs(table).networks["id"])
             there = {folder.name for folder in (checkout / "networks").glob("*/")}
             if chosen <= there | set(kept_networks(table.results)):
                 print(f"{table.name}: {keep_networks(table, checkout / 'networks')} networks")

@@ -17,6 +17,12 @@ SPARE = 10
 HEAVY = ("torch._dynamo", "torch._inductor", "torch.onnx", "torch.utils.tensorboard")
 
 
+def test_training_does_not_wait_for_pandas():
+    modules = "jacnorm.lab.commands.train, jacnorm.lab.commands.sweep, jacnorm.lab.sweep.worker"
+    code = f"import sys, {modules}; sys.exit('pandas' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_nothing_heavy_comes_with_it():
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
     added = [name for name in json.loads(done.stdout) if name.partition(".")[0] != "jacnorm"]

@@ -14,17 +14,21 @@ import json
 import math
 import os
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from .errors import UsageError
 from .wording import count
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 VERSION = 1  # what names none is of version 1
+SHOWN = 3  # of a list of runs
 Result = dict[str, Any]
 
 
@@ -43,10 +47,12 @@ class Results:
     records: Mapping[str, Result] = field(default_factory=dict)  # by the run's id
     newer: Mapping[str, str] = field(default_factory=dict)  # id -> what is wrong: a newer jacnorm wrote it
     damaged: tuple[str, ...] = ()
+    unasked: tuple[str, ...] = ()  # a warning of runs that an experiment does not ask for, if there are any
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        return tuple(f"{text}: skipped" for text in (*self.damaged, *self.newer.values()))
+        unusable = tuple(f"{text}: skipped" for text in (*self.damaged, *self.newer.values()))
+        return unusable + self.unasked
 
 
 def results_file(experiment: Path, folder: Path | None = None) -> Path:
@@ -122,17 +128,26 @@ def _parse(file: Path, content: bytes) -> Results:
 
 
 def _record(where: str, line: bytes) -> Result:
-    try:
-        record = json.loads(line)
-    except ValueError as error:
-        raise ResultError(f"{where}: cut short or not JSON ({error})") from error
-    if not isinstance(record, dict):
-        raise ResultError(f"{where}: not a result, it holds a {type(record).__name__}")
-    check_version(where, record)
+    record = _object(where, line)
     needed = ("id", "config", *(("settings",) if "settings" in record else ("test", "history")))
     if missing := [name for name in needed if name not in record]:
         raise ResultError(f"{where}: has no {missing[0]!r}, so it is not whole")
     return record
+
+
+def _object(where: str, text: bytes) -> Result:
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise ResultError(f"{where}: cut short or not JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise ResultError(f"{where}: not a result, it holds a {type(content).__name__}")
+    version = content.get("version", 1)
+    if not isinstance(version, int) or version > VERSION:
+        raise NewerVersionError(
+            f"{where}: of version {version}, this jacnorm reads up to {VERSION}; a newer one wrote it"
+        )
+    return content
 
 
 def merged(before: Result, record: Result) -> Result:
@@ -140,6 +155,30 @@ def merged(before: Result, record: Result) -> Result:
     several = [name for name in ("settings", "attacks") if name in record]
     parts: Result = {name: before.get(name, {}) | record[name] for name in several}
     return {**before, **record, **parts}
+
+
+def select(file: Path, known: Collection[str]) -> Results:
+    """What a file has of the runs asked for; a warning if it has others."""
+    found = read_results(file)
+    records = {name: record for name, record in found.records.items() if name in known}
+    if not (others := [name for name in found.records if name not in known]):
+        return replace(found, records=records)
+    some = ", ".join(others[:SHOWN]) + (f" and {len(others) - SHOWN} more" if len(others) > SHOWN else "")
+    asked = f"{count(len(others), 'result')} of runs that this experiment does not ask for"
+    return replace(found, records=records, unasked=(f"{file}: {asked}: skipped ({some})",))
+
+
+def as_frame(groups: Mapping[str, Sequence[Result]]) -> pd.DataFrame:
+    """A row a network, with what its group is called (`method`), its seed and its record.
+
+    All names of `groups` are categories of `method`, also those without any networks.
+    """
+    import pandas as pd  # here, since training does not wait for it
+
+    records = [record for of in groups.values() for record in of]
+    methods = pd.Categorical([name for name, of in groups.items() for _ in of], categories=list(groups))
+    seeds = [record["config"]["seed"] for record in records]
+    return pd.DataFrame({"method": methods, "seed": seeds, "record": pd.Series(records, dtype=object)})
 
 
 def append_result(file: Path, record: Result) -> None:
@@ -189,23 +228,9 @@ def _is_still(opened: IO[bytes], file: Path) -> bool:
 def read_result(path: Path) -> Result:
     """A file with one JSON object, as a run's folder and an evaluation have them."""
     try:
-        content = json.loads(path.read_text())
-    except ValueError as error:
-        raise ResultError(f"{path}: cut short or not JSON ({error})") from error
+        return _object(str(path), path.read_bytes())
     except OSError as error:
         raise ResultError(f"{path}: cannot be read ({error.strerror})") from error
-    if not isinstance(content, dict):
-        raise ResultError(f"{path}: not a result, it holds a {type(content).__name__}")
-    check_version(str(path), content)
-    return content
-
-
-def check_version(where: str, content: Result) -> None:
-    version = content.get("version", 1)
-    if not isinstance(version, int) or version > VERSION:
-        raise NewerVersionError(
-            f"{where}: of version {version}, this jacnorm reads up to {VERSION}; a newer one wrote it"
-        )
 
 
 def validation_loss(result: Result) -> float:
@@ -225,33 +250,6 @@ def short(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: short(inner) for name, inner in value.items()}
     return [short(inner) for inner in value] if isinstance(value, list | tuple) else value
-
-
-@dataclass(frozen=True)
-class Selection:
-    """The results that an experiment asks for, of those in its file."""
-
-    results: dict[str, Result]  # by the run's id
-    warnings: tuple[str, ...] = ()
-    newer: bool = False  # a newer jacnorm has been at work here
-
-
-def select(file: Path, known: Collection[str]) -> Selection:
-    """What a file has of the runs asked for."""
-    found = read_results(file)
-    warnings = list(found.warnings)
-    if strangers := [name for name in found.records if name not in known]:
-        warnings.append(
-            f"{file}: {count(len(strangers), 'result')} of runs that this experiment does not ask for: "
-            f"skipped ({_some(strangers)})"
-        )
-    results = {name: record for name, record in found.records.items() if name in known}
-    return Selection(results, tuple(warnings), bool(found.newer))
-
-
-def _some(names: list[str], shown: int = 3) -> str:
-    rest = len(names) - shown
-    return ", ".join(names[:shown]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def add_old_results(folder: Path, file: Path) -> int:

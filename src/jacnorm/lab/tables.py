@@ -1,19 +1,22 @@
-"""Tables as text."""
+"""Tables and numbers as text."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NOTHING = "–"
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Columns as wide as their content, the first to the left, the others to the right."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
-        "  ".join(
-            cell.ljust(w) if i == 0 else cell.rjust(w)
-            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
+        "  ".join((row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:]))) for row in rows
     )
 
 
@@ -22,3 +25,34 @@ def markdown_table(rows: Sequence[Sequence[str]]) -> str:
     head, *body = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     rule = [":--", *("--:" for _ in head[1:])]
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *body))
+
+
+def plain(value: float, digits: int = 2) -> str:
+    """
+    >>> plain(-2.345), plain(math.nan)
+    ('−2.35', '–')
+    """
+    return NOTHING if math.isnan(value) else f"{value:.{digits}f}".replace("-", "−")
+
+
+def signed(value: float, digits: int = 2) -> str:
+    """
+    >>> signed(-0.104), signed(-0.001), signed(2.5, 1)
+    ('−0.10', '+0.00', '+2.5')
+    """
+    if math.isnan(value):
+        return NOTHING
+    return f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", "−")  # + 0.0: no −0.00
+
+
+def mean_sd(mean: float, sd: float, digits: int = 2) -> str:
+    """
+    >>> mean_sd(96.613, 0.141), mean_sd(96.6, math.nan), mean_sd(math.nan, math.nan)
+    ('96.61 ± 0.14', '96.60', '–')
+    """
+    return plain(mean, digits) + ("" if math.isnan(sd) else f" ± {sd:.{digits}f}")
+
+
+def spread(values: pd.Series, digits: int = 2) -> str:
+    """Mean ± standard deviation of what is there of them."""
+    return mean_sd(values.mean(), values.std(), digits)

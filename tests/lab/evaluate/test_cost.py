@@ -7,8 +7,10 @@ from torch import nn
 import jacnorm as jn
 from jacnorm.lab.evaluate import EvaluationError, estimation, step_times
 from jacnorm.lab.evaluate.times import KINDS
+from jacnorm.lab.figures.common import alone
 from jacnorm.lab.figures.cost import times
 from jacnorm.lab.nets import Normalized
+from jacnorm.lab.results import as_frame
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +71,8 @@ def test_times(trained, few):
 
 def test_every_line_of_the_times_looks_different_and_is_named_in_the_picture():
     ratio = {kind: [float(i)] * 2 for i, kind in enumerate(KINDS, 1)}
-    figure = times({"x": [{"cost": {"times": {"batch_sizes": [16, 32], "ratio": ratio}}}]})
+    record = {"config": {"seed": 0}, "cost": {"times": {"batch_sizes": [16, 32], "ratio": ratio}}}
+    figure = alone(times, as_frame({"x": [record]}), height=4.4)
     (axes,) = figure.axes
     looks = [(line.get_color(), line.get_marker()) for line in axes.lines if line.get_marker() != "None"]
     assert len(set(looks)) == len(looks) == len(KINDS)

@@ -7,17 +7,17 @@ from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from made_results import changed, publish
 
 from jacnorm.lab.cli import main
 from jacnorm.lab.report.content import collect
+from jacnorm.lab.report.front import Sentence
 from jacnorm.lab.report.page import to_html
-from jacnorm.lab.report.rerun import commands
-from jacnorm.lab.report.summary import Sentence
-from jacnorm.lab.reproduce.catalog import all_items, find_items
+from jacnorm.lab.report.provenance import commands
+from jacnorm.lab.reproduce.catalog import all_items, find_items, question, with_numbers
 from jacnorm.lab.reproduce.chapter import FAILS, HOLDS, OPEN, UNTESTED, Outcome
-from jacnorm.lab.reproduce.remarks import question, with_numbers
 from jacnorm.lab.sweep.experiment import read_experiment
 
 EXPERIMENTS = Path(__file__).parents[3] / "paper"
@@ -237,9 +237,9 @@ def test_a_sweep_that_has_only_begun_is_not_a_reproduction(tmp_path):
     for config in experiment.screening_runs()[:17]:
         publish(experiment.results, config, 90.0)
     content = collect(find_items(EXPERIMENTS, "table1", results=tmp_path))
-    assert content.absent == ("Table 1, FashionMNIST", "Table 1, CIFAR10")
+    assert content.absent == ["Table 1, FashionMNIST", "Table 1, CIFAR10"]
     assert content.title == "Exact Spectral Norm Regularization: not reproduced yet"
-    assert content.under_way == (("Table 1, KMNIST", "17 of 84 screening runs"),)
+    assert content.under_way == [("Table 1, KMNIST", "17 of 84 screening runs")]
     found = [verdict.outcome for sentence in content.sentences for _, verdict in sentence.verdicts]
     assert found == ["not tested"] * 4
     shown = to_html(content)
@@ -256,7 +256,6 @@ def test_training_is_counted_once_and_without_the_time_that_it_stood_still(tmp_p
         changed(experiment.results, shared, lambda line: line.replace('"seconds": [60.0]', slept))
     content = collect(all_items(EXPERIMENTS, tmp_path))
     assert len(content.parts) == 2
-    assert (content.runs, content.screened) == (0, 1)
     assert content.trained == "1 network trained for a few epochs to choose settings"
     assert content.time == "3 minutes"
 
@@ -375,9 +374,8 @@ def test_remarks_with_computed_numbers_go_where_the_numbers_go(mine, tmp_path, c
 def test_numbers_of_what_is_not_there_are_left_open(mine, tmp_path):
     file = tmp_path / "my.toml"
     assert with_numbers("{accuracy: l2}", file, lambda name: {}) == "–"
-    assert (
-        with_numbers("{accuracy: l2 - none}", file, lambda name: {"accuracy": {"l2": {}, "none": {}}}) == "–"
-    )
+    nothing = {"accuracy": pd.DataFrame(columns=["l2", "none"], dtype=float)}
+    assert with_numbers("{accuracy: l2 - none}, {accuracy%: l2}", file, lambda name: nothing) == "–, –"
 
 
 CLAIM = """

@@ -8,6 +8,7 @@ from jacnorm.lab.config import ConfigError
 from jacnorm.lab.errors import UsageError
 from jacnorm.lab.reproduce.catalog import ITEMS, all_items, find_items
 from jacnorm.lab.reproduce.plan import read_figure
+from jacnorm.lab.results import as_frame
 
 OURS = Path(__file__).parents[3] / "paper"
 
@@ -26,7 +27,7 @@ def test_our_files_make_up_the_paper():
 def test_whatever_is_measured_has_a_unit(item):
     """Evidence without one says little."""
     if item.figure is not None:
-        measured = item.figure.measurement.quantities({label: [] for label in item.table.labels})
+        measured = item.figure.measurement.quantities(as_frame({label: [] for label in item.table.labels}))
         assert set(measured) <= set(item.figure.measurement.units)
 
 

@@ -2,6 +2,7 @@ import math
 import re
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
 from jacnorm.lab.claim import Claim, read_claims
@@ -15,7 +16,7 @@ def seeds(*values):
 
 
 def verdict(claim, **methods):
-    quantities = {"accuracy": {name.replace("_", "-"): v for name, v in methods.items()}}
+    quantities = {"accuracy": pd.DataFrame(methods, dtype=float)}
     (found,) = decide([claim], quantities, {"accuracy": POINTS})
     return found
 
@@ -91,12 +92,14 @@ def test_words_of_the_paper_stand_for_the_claims_after_them():
     claims = read_claims("", [{"text": "t", "more": "a", "less": "b", **one} for one in says])
     both = ("“…” (2)", "“…” (3)")
     assert [claim.says for claim in claims] == [("“…” (1)",), ("“…” (1)",), both, ()]  # ours quotes nobody
-    assert [v.says for v in decide(claims, {"accuracy": {}}, {})] == [claim.says for claim in claims]
+    assert [v.says for v in decide(claims, {"accuracy": pd.DataFrame()}, {})] == [
+        claim.says for claim in claims
+    ]
 
 
 def test_both_p_values_are_told_where_they_differ():
     twice = [Claim(text, more="a", less="b") for text in "xy"]
-    close = {"a": seeds(1.0, 1.4, 0.7), "b": seeds(0.0, 0.0, 0.0)}
+    close = pd.DataFrame({"a": seeds(1.0, 1.4, 0.7), "b": seeds(0.0, 0.0, 0.0)})
     assert "p = 0.036, corrected 0.073, n = 3" in decide(twice, {"accuracy": close}, {})[0].evidence
     assert ", p = 0.036, n = 3" in decide(twice[:1], {"accuracy": close}, {})[0].evidence
 
@@ -108,9 +111,10 @@ def test_many_claims_must_stand_together():
     alone = verdict(A_OVER_B, a=a, b=b)
     assert alone.outcome == HOLDS
     claims = [Claim(str(i), more="a", less="b") for i in range(2)]
-    assert {v.outcome for v in decide(claims, {"accuracy": {"a": a, "b": b}}, {})} == {OPEN}
+    quantities = {"accuracy": pd.DataFrame({"a": a, "b": b})}
+    assert {v.outcome for v in decide(claims, quantities, {})} == {OPEN}
     apart = [claims[0], replace(claims[1], ours=True)]
-    assert {v.outcome for v in decide(apart, {"accuracy": {"a": a, "b": b}}, {})} == {HOLDS}
+    assert {v.outcome for v in decide(apart, quantities, {})} == {HOLDS}
 
 
 @pytest.mark.parametrize(
@@ -246,9 +250,13 @@ def test_there_is_no_ratio_of_what_is_not_positive():
     assert "not always above 0" in found.evidence
 
 
+def frames(**quantities):
+    return {name: pd.DataFrame(of, dtype=float) for name, of in quantities.items()}
+
+
 def rising(size, robust, **more):
     claim = Claim("t", quantity="robust", rises_with="size", **more)
-    (found,) = decide([claim], {"size": size, "robust": robust}, {"robust": POINTS})
+    (found,) = decide([claim], frames(size=size, robust=robust), {"robust": POINTS})
     return found
 
 
@@ -283,7 +291,7 @@ def test_a_quantity_that_rises_with_another_among_some_methods():
 def test_rises_are_corrected_with_the_comparisons():
     robust = {"a": seeds(3, 5, 4), "b": seeds(1, 2, 1), "c": seeds(2, 3, 2)}
     claims = [Claim(str(i), quantity="robust", rises_with="size") for i in range(10)]
-    found = decide(claims, {"size": SIZES, "robust": robust}, {})
+    found = decide(claims, frames(size=SIZES, robust=robust), {})
     assert {verdict.outcome for verdict in found} == {OPEN}
     assert ", corrected 0.093, n = 3" in found[0].evidence  # ten times 2/216
 

@@ -14,13 +14,16 @@ from jacnorm.lab.claim import Claim
 from jacnorm.lab.data import Split, load
 from jacnorm.lab.evaluate.boundary import boundary
 from jacnorm.lab.nets import MLP, Normalized
+from jacnorm.lab.report.drawings import drawings
 from jacnorm.lab.reproduce.cost import TimeAndError
 from jacnorm.lab.reproduce.distances import Distances, percentiles
-from jacnorm.lab.reproduce.figures import figure, measure, subjects
+from jacnorm.lab.reproduce.figures import figure, subjects
+from jacnorm.lab.reproduce.measuring import measure
+from jacnorm.lab.reproduce.networks import Bench, Network, networks
 from jacnorm.lab.reproduce.plan import FigurePlan
 from jacnorm.lab.reproduce.robustness import Robustness
-from jacnorm.lab.reproduce.subject import Bench, Network, networks
-from jacnorm.lab.reproduce.table1 import read_table1
+from jacnorm.lab.reproduce.runs import read_runs
+from jacnorm.lab.results import as_frame
 from jacnorm.lab.sweep.experiment import read_experiment
 
 EXPERIMENT = """
@@ -108,7 +111,7 @@ def test_figure_3(table, tmp_path):
     )
     assert paper.caption.endswith("(Protocol “paper”, two-stage screening.)")
     assert section.warnings == ()
-    assert list(section.groups) == ["none", "spectral-bound", "spectral", "spectral-warm"]
+    assert list(section.frame["method"].unique()) == ["none", "spectral-bound", "spectral", "spectral-warm"]
 
 
 def test_masked_gradients_are_told(table, tmp_path):
@@ -142,9 +145,9 @@ def test_figure_4(table, tmp_path):
     (found,) = figure(the_plan, table).tables
     assert found.rows[0] == ("none", "2", "80–81", "50.50 ± 0.71", "50.50 ± 0.71", "–")
     assert found.rows[2] == ("spectral", "2", "80–81", "60.50 ± 0.71", "60.50 ± 0.71", "–")
-    quantities = the_plan.measurement.quantities(figure(the_plan, table).groups)
-    assert quantities["sampled"]["spectral"] == {0: 60.0, 1: 61.0}
-    assert quantities["first_order"]["spectral"] == {}
+    quantities = the_plan.measurement.quantities(figure(the_plan, table).frame)
+    assert quantities["sampled"]["spectral"].to_dict() == {0: 60.0, 1: 61.0}
+    assert quantities["first_order"]["spectral"].isna().all()
 
 
 def test_a_claim_about_two_figures(table, tmp_path):
@@ -163,19 +166,19 @@ def test_a_claim_about_two_figures(table, tmp_path):
     made(four, table, regions)
     section = figure(both, table)  # and of figure 3 there is nothing yet
     assert section.verdicts[0].outcome == "not tested"
-    assert section.relations[0].points == {}
+    assert list(drawings(section)) == drawings(replace(section, relations=()))  # nothing is to be seen
     made(three, table, robustness_of)
     section = figure(both, table)
     assert section.verdicts[0].evidence.startswith(
         "none < spectral-bound < spectral-warm < spectral: Page's L"
     )
-    (relation,) = section.relations
-    assert (relation.x, relation.y) == ("sampled", "pgd-worst")
-    assert relation.points["none"] == [(1.0, 40.0), (1.1, pytest.approx(42.0))]  # seeds 0 and 1
-    assert relation.points["spectral"] == [(4.0, 50.0), (4.1, pytest.approx(52.0))]
+    x, y = section.quantities["sampled"], section.quantities["pgd-worst"]
+    assert x["none"].to_list() == [1.0, 1.1]  # seeds 0 and 1
+    assert y["spectral"].to_list() == [50.0, pytest.approx(52.0)]
+    assert [drawing.name for drawing in drawings(section)][1:] == ["figure4-digits-pgd-worst-by-sampled"]
     some = replace(claim, methods=("none", "spectral", "spectral-warm"))
-    (relation,) = figure(replace(both, claims=(some, claim)), table).relations  # drawn once
-    assert list(relation.points) == list(some.methods)
+    (drawn,) = figure(replace(both, claims=(some, claim)), table).relations  # drawn once
+    assert drawn == ("sampled", "pgd-worst", some.methods)
 
 
 def test_figure_5(table, tmp_path):
@@ -215,14 +218,14 @@ def test_figure_5(table, tmp_path):
         ("spectral-bound: product of norms", "3050 ± 71", "–"),
     )
     many = replace(the_plan.measurement, batch_sizes=(16, 32, 512))  # more than there were images for
-    assert many.tables(section.groups)[0].header == ("step", "16", "32")
-    shaky = [_slowed(record, i) for i, record in enumerate(2 * section.groups["spectral"], 1)]
-    assert "Beware" in the_plan.measurement.tables({"spectral": shaky})[0].caption
-    quantities = the_plan.measurement.quantities(section.groups)
-    assert quantities["error"]["product-of-norms"] == {0: 30.0, 1: 31.0}
-    assert quantities["error"]["random-round"] == {0: 0.25, 1: 0.25}
-    assert quantities["error"]["last-random-round"] == {0: 0.1, 1: 0.1}
-    assert quantities["error"]["stored-round"] == {0: 0.03, 1: 0.03}
+    assert many.tables(section.frame)[0].header == ("step", "16", "32")
+    shaky = [_slowed(record, i) for i, record in enumerate(section.results, 1)]
+    assert "Beware" in the_plan.measurement.tables(as_frame({"spectral": shaky}))[0].caption
+    quantities = the_plan.measurement.quantities(section.frame)
+    assert quantities["error"]["product-of-norms"].to_dict() == {0: 30.0, 1: 31.0}
+    assert quantities["error"]["random-round"].to_dict() == {0: 0.25, 1: 0.25}
+    assert quantities["error"]["last-random-round"].to_dict() == {0: 0.1, 1: 0.1}
+    assert quantities["error"]["stored-round"].to_dict() == {0: 0.03, 1: 0.03}
     assert len(quantities["time"]["analytic"]) == 6
 
 
@@ -281,8 +284,7 @@ def test_a_log_file_has_one_line_of_a_quick_figure(table, tmp_path, counted, cap
 
 
 def test_only_the_boundary_needs_the_networks_of_all_methods(table, tmp_path):
-    _, choices = read_table1(table)
-    network = networks(choices)[0]
+    network = networks(read_runs(table))[0]
     bench = Bench("digits", tmp_path / "runs", None, torch.device("cpu"))
     bench.folder(network.config).mkdir(parents=True)
     (bench.folder(network.config) / "weights.safetensors").touch()

@@ -4,6 +4,7 @@ import math
 from itertools import permutations, product
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -14,20 +15,17 @@ from jacnorm.lab.reproduce.statistics import (
     paired,
     rise,
     standard_errors,
-    summary,
 )
+from jacnorm.lab.tables import spread
 
 
 def seeds(values):
-    return dict(enumerate(values))
+    return pd.Series(dict(enumerate(values)), dtype=float)
 
 
-def test_summary():
-    found = summary([1.0, 2.0, 4.0])
-    assert (found.n, found.mean) == (3, pytest.approx(7 / 3))
-    assert found.sd == pytest.approx(math.sqrt(7 / 3))  # ((16 + 1 + 25)/9) / 2
-    assert found.standard_error == pytest.approx(math.sqrt(7) / 3)
-    assert summary([5.0]).sd is summary([5.0]).standard_error is None
+def test_mean_and_standard_deviation_as_text():
+    assert spread(seeds([1.0, 2.0, 4.0]), 3) == "2.333 ± 1.528"  # √(((16 + 1 + 25)/9) / 2) = √(7/3)
+    assert (spread(seeds([5.0])), spread(seeds([]))) == ("5.00", "–")
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 12])
@@ -54,10 +52,10 @@ def test_two_degrees_of_freedom_by_hand():
 
 
 def test_only_seeds_that_both_have_count():
-    found = paired({0: 1.0, 1: 2.0, 2: 9.0}, {1: 1.0, 0: 0.5, 7: -50.0})
+    found = paired(pd.Series({0: 1.0, 1: 2.0, 2: 9.0}), pd.Series({1: 1.0, 0: 0.5, 7: -50.0}))
     assert (found.n, found.mean) == (2, 0.75)
-    assert paired({0: 1.0, 1: 2.0}, {1: 1.0}) is None
-    assert paired({}, {}) is None
+    assert paired(seeds([1.0, 2.0]), pd.Series({1: 1.0})) is None
+    assert paired(seeds([]), seeds([])) is None
 
 
 def test_differences_without_spread():
@@ -75,11 +73,12 @@ def test_the_same_difference_in_every_seed_proves_no_more_than_its_sign(n):
 
 
 def test_standard_errors():
-    ours = summary([95.0, 96.0, 97.0])  # sd 1
+    ours = seeds([95.0, 96.0, 97.0])  # sd 1
     assert standard_errors(ours, 95.0, 2.0) == pytest.approx(1 / math.sqrt(1 / 3 + 4 / 5))
     welch = stats.ttest_ind_from_stats(96.0, 1.0, 3, 95.0, 2.0, 5, equal_var=False)
     assert standard_errors(ours, 95.0, 2.0) == pytest.approx(welch.statistic)
-    assert standard_errors(summary([95.0]), 95.0, 2.0) is None
+    assert math.isnan(standard_errors(seeds([95.0]), 95.0, 2.0))
+    assert math.isnan(standard_errors(seeds([95.0, 95.0]), 95.0, 0.0))
 
 
 @pytest.mark.parametrize("rows", [[(1, 2, 3), (1, 3, 2)], [(1, 2, 3), (1, 2, 3)], [(3, 1, 2), (2, 1, 3)]])
@@ -110,14 +109,18 @@ def test_a_perfect_rise_of_five_in_five_rows():
 def test_nothing_to_test():
     assert rise([[1.0, 2.0], [2.0, 3.0]]) is None  # two methods
     assert rise([[1.0, 2.0, 3.0]]) is None  # one seed
-    assert rise(foretold({}, {})) is None
+    assert rise(foretold(pd.DataFrame(), pd.DataFrame())) is None
 
 
 def test_the_order_of_a_seed_is_foretold_by_the_others():
     """Seed 0 puts b on top by itself; the others put a there, and of them alone it is."""
     by = {"a": seeds([0.0, 9.0, 9.0]), "b": seeds([5.0, 1.0, 1.0]), "c": {0: 3.0, 1: 3.0, 2: 3.0, 3: 99.0}}
     of = {"a": seeds([10, 11, 12]), "b": seeds([20, 21, 22]), "c": {0: 30, 1: 31, 2: 32, 3: 33}}
-    assert foretold(of, by) == [[20, 30, 10], [21, 31, 11], [22, 32, 12]]  # seed 3 is not in common
+    assert foretold(pd.DataFrame(of), pd.DataFrame(by)) == [
+        [20, 30, 10],
+        [21, 31, 11],
+        [22, 32, 12],
+    ]  # seed 3 is not in common
 
 
 def test_two_quantities_that_share_only_chance_do_not_rise_together():
@@ -126,14 +129,14 @@ def test_two_quantities_that_share_only_chance_do_not_rise_together():
     for _ in range(200):
         x = generator.normal(size=(6, 5))
         y = 0.9 * x + math.sqrt(1 - 0.81) * generator.normal(size=(6, 5))
-        by, of = ({str(i): seeds(row) for i, row in enumerate(values)} for values in (x, y))
+        by, of = pd.DataFrame(x.T), pd.DataFrame(y.T)
         test = rise(foretold(of, by))
         found += test.rises and test.p < 0.05
     assert found < 0.08 * 200
 
 
 def of_methods(rows):
-    return {name: seeds(row) for name, row in zip("abcdef", rows, strict=False)}
+    return pd.DataFrame({name: seeds(row) for name, row in zip("abcdef", rows, strict=False)})
 
 
 def test_correlation_within_methods():
@@ -170,7 +173,7 @@ def test_what_seeds_share_makes_no_correlation():
 def test_correlation_of_a_few_networks_is_not_told():
     few = of_methods([[1.0, 2.0, 4.0], [2.0, 1.0, 5.0]])
     assert correlation_within(few, few) is None
-    assert correlation_within({}, {}) is None
+    assert correlation_within(of_methods([]), of_methods([])) is None
     flat = of_methods([[1.0] * 6, [2.0] * 6, [3.0] * 6])
     assert correlation_within(flat, flat) is None
     alike = of_methods([[1.0, 2.0, 4.0, 3.0, 7.0]] * 3)  # nothing is left but the seed's

@@ -10,9 +10,8 @@ from jacnorm.lab.claim import read_claims
 from jacnorm.lab.cli import main
 from jacnorm.lab.report.content import collect
 from jacnorm.lab.reproduce.catalog import Item
-from jacnorm.lab.reproduce.choice import choose
-from jacnorm.lab.reproduce.epochs import late_accuracies
-from jacnorm.lab.reproduce.table1 import read_table1, table1
+from jacnorm.lab.reproduce.runs import read_runs
+from jacnorm.lab.reproduce.table1 import table1
 from jacnorm.lab.sweep.experiment import read_experiment
 from jacnorm.lab.sweep.local import LocalPool
 from jacnorm.lab.sweep.store import MAX_ATTEMPTS, Store
@@ -145,10 +144,11 @@ def test_epochs_that_might_count(experiment):
 
 
 def test_the_last_ten_epochs_are_averaged(experiment, complete):
-    _, choices = read_table1(experiment)
-    (none,) = (choice for choice in choices if choice.label == "none")
-    none.runs[0]["history"]["validation_accuracy"] = [0.0] * 5 + [0.9] * 5 + [0.8] * 5
-    assert late_accuracies(none)[0] == pytest.approx(85.0)
+    run = next(run for run in experiment.runs if run.label == "none" and run.seed == 0)
+    accuracies = [0.0] * 5 + [0.9] * 5 + [0.8] * 5
+    history = {"validation_accuracy": accuracies, "validation_loss": accuracies}
+    changed(experiment.results, run, lambda line: json.dumps({**json.loads(line), "history": history}))
+    assert read_runs(experiment).by_seed("late_accuracy")["none"][0] == pytest.approx(85.0)
 
 
 def test_settings_that_differ_are_told_with_a_comparison(experiment):
@@ -293,10 +293,11 @@ def test_the_whole_grid_is_chosen_from_by_mean_loss(experiment):
         if config.label == "l2":
             mean = lucky[config.seed] if config.weight == 0.01 else {0.001: 0.5, 0.1: 0.6}[config.weight]
             publish(grid.results, config, 90 + config.seed, mean)
-    _, (choice,) = read_table1(grid)
-    assert choice.setting.weight == 0.001
-    assert (choice.loss, choice.compared, choice.settings) == (0.5, 3, 3)
-    assert sorted(choice.runs) == [0, 1, 2]
+    runs = read_runs(grid)
+    ((label, choice),) = runs.choices.iterrows()
+    assert (label, choice["config"].weight) == ("l2", 0.001)
+    assert (choice["loss"], choice["compared"], choice["settings"]) == (0.5, 3, 3)
+    assert list(runs.networks["seed"]) == [0, 1, 2]
     assert table1(grid).notes[0] == "The whole grid: 10 settings, each with 3 seeds, 50 epochs."
 
 
@@ -305,8 +306,8 @@ def test_a_grid_under_way_is_chosen_from_where_most_seeds_are(experiment):
     for config in grid.runs:
         if config.label == "l2" and (config.weight == 0.1 or config.seed == 0):
             publish(grid.results, config, 90.0, 0.6 if config.weight == 0.1 else 0.1)
-    _, (choice,) = read_table1(grid)
-    assert (choice.setting.weight, choice.compared) == (0.1, 1)  # one seed is not compared with three
+    ((_, choice),) = read_runs(grid).choices.iterrows()
+    assert (choice["config"].weight, choice["compared"]) == (0.1, 1)  # one seed is not compared with three
     assert "settings of l2, so their choices are provisional" in table1(grid).notes[-1]
 
 
@@ -316,8 +317,8 @@ def test_a_setting_that_diverged_is_compared_and_never_chosen(experiment):
             diverge(experiment.results, config)
         elif config.label == "l2":
             publish(experiment.results, config, 10.0, 0.4)
-    (choice,) = choose(experiment, read_table1(experiment)[0].results)
-    assert (choice.setting.weight, choice.compared, choice.settings) == (0.01, 3, 3)
+    ((_, choice),) = read_runs(experiment).choices.iterrows()
+    assert (choice["config"].weight, choice["compared"], choice["settings"]) == (0.01, 3, 3)
 
 
 @pytest.mark.parametrize("screening", [None, 10])
@@ -330,7 +331,7 @@ def test_a_method_that_always_diverged_is_not_missing(screening, experiment, tmp
     assert f"; and {len(first) - 8} more. Nothing else is there of l2, none, spectral" in section.notes[-1]
     assert (section.tables, section.verdicts, section.under_way) == ((), (), "")
     content = collect([Item(tmp_path / "experiments" / f"{experiment.name}.toml", experiment)])
-    assert (content.runs, content.time) == (0, "0 seconds")
+    assert (content.trained, content.time) == ("", "0 seconds")
 
 
 def test_a_seed_that_diverged_is_neither_counted_nor_missing(experiment, complete):

@@ -11,15 +11,14 @@ from typing import Any
 from ..cli import add_command, add_data_root, choose_device, need_one_or_more, prepare_folder
 from ..config import choices
 from ..errors import UsageError
-from ..reproduce.catalog import ITEMS, QUICK, QUICK_FOLDER, Item, find_items, read_item
-from ..reproduce.chapters import read_chapter
-from ..reproduce.figures import measure
-from ..reproduce.networks import copy_networks, keep_networks, networks_file
-from ..reproduce.subject import Bench
-from ..reproduce.table1 import read_table1
+from ..reproduce.catalog import ITEMS, QUICK, QUICK_FOLDER, Item, find_items, read_chapter, read_item
+from ..reproduce.measuring import measure
+from ..reproduce.networks import Bench, copy_networks, keep_networks, networks_file
+from ..reproduce.runs import read_runs
 from ..sweep.check import check_readable
+from ..sweep.experiment import Experiment
 from ..sweep.local import LocalPool
-from ..sweep.run import forget_failures, known_runs
+from ..sweep.run import forget_failures
 from ..sweep.store import Store
 from ..wording import count, did_you_mean
 from .sweep import check_failed, train_all, warn_of_nets
@@ -83,12 +82,9 @@ def run(args: argparse.Namespace) -> None:
         prepare_folder("--networks", args.networks)
     if args.protocol:
         items = [item.with_protocol(args.protocol) for item in items]
-    for item in {item.table.name: item for item in items}.values():
-        check_readable(_store(item, args))
-        warn_of_nets(item.table, _store(item, args))
-    if args.retry:  # before all, since several figures are about the runs of one table
-        for item in items:
-            forget_failures(item.table, _store(item, args))
+    tables = list({item.table.name: item.table for item in items}.values())
+    if not args.reuse_only:
+        _prepare(tables, args)
     failed: set[str] = set()
     if all(item.is_quick for item in items):
         print("A quick look: small networks on 8×8 digits. Nothing here reproduces the paper.\n", flush=True)
@@ -96,7 +92,7 @@ def run(args: argparse.Namespace) -> None:
         if not args.reuse_only:
             failed |= _make(item, args)
         print(read_chapter(item).text(), flush=True)
-    for table in {item.table.name: item.table for item in items}.values():
+    for table in tables:
         if args.networks:
             copied = copy_networks(table, args.runs, args.networks)
             print(f"{args.networks}: {count(copied, 'network')} of {table.name}")
@@ -105,7 +101,18 @@ def run(args: argparse.Namespace) -> None:
             print(f"{networks_file(table.results)}: {count(kept, 'network')}")
     where = f" --results {args.results}" if args.results else ""
     print(f"As a page, with figures: jacnorm report{where}")
-    check_failed(len(failed))
+    if failed:
+        check_failed(len(failed))
+
+
+def _prepare(tables: list[Experiment], args: argparse.Namespace) -> None:
+    """For all of them before the first, since several figures are about the runs of one table."""
+    for table in tables:
+        store = Store(table.results, args.runs)
+        check_readable(store)
+        warn_of_nets(table, store)
+        if args.retry:
+            forget_failures(table, store)
 
 
 def _items(args: argparse.Namespace) -> list[Item]:
@@ -120,18 +127,14 @@ def _items(args: argparse.Namespace) -> list[Item]:
     return find_items(args.experiments, args.item, QUICK if args.quick else args.data, args.results)
 
 
-def _store(item: Item, args: argparse.Namespace) -> Store:
-    return Store(item.table.results, args.runs)
-
-
 def _make(item: Item, args: argparse.Namespace) -> set[str]:
     """Train and measure what is missing; which runs failed."""
     failed: set[str] = set()
     device = choose_device(args.device)
-    stored, _ = read_table1(item.table)
-    if stored.newer:
+    runs = read_runs(item.table)
+    if runs.stored.newer:
         print(f"{item.table.name}: has results of a newer jacnorm, so nothing is trained", file=sys.stderr)
-    else:
+    elif runs.under_way:
         failed = _train(item, args, str(device))
     if item.figure is not None:
         bench = Bench(item.data, args.runs, args.data_root, device)
@@ -140,9 +143,7 @@ def _make(item: Item, args: argparse.Namespace) -> set[str]:
 
 
 def _train(item: Item, args: argparse.Namespace, device: str) -> set[str]:
-    store = _store(item, args)
-    if all(map(store.is_done, known_runs(item.table, store))):
-        return set()
+    store = Store(item.table.results, args.runs)
     found = train_all(item.table, LocalPool(store, args.data_root, device, workers=args.workers))
     for config, reason in found.failed:
         print(f"failed  {config.id}  {reason}", file=sys.stderr)

@@ -14,7 +14,6 @@ from ..cli import add_command, add_data_root, choose_device, need, need_one_or_m
 from ..data import load
 from ..errors import UsageError
 from ..nets import NetError
-from ..reproduce.chapters import sweep_as_text
 from ..sweep.check import changed_nets, check_names, check_nets, check_readable, check_writable, damaged
 from ..sweep.experiment import Experiment, read_experiment
 from ..sweep.local import LocalPool
@@ -90,6 +89,8 @@ def run(args: argparse.Namespace) -> None:
         forget_failures(experiment, store)
     found = train_all(experiment, pool)
     print(found)
+    from ..reproduce.catalog import sweep_as_text  # here, so that training does not wait for pandas
+
     print(f"\n{sweep_as_text(experiment, args.experiment, args.results)}")
     check_failed(len(found.failed))
 

@@ -48,8 +48,7 @@ class Setup:
 class Evaluation:
     text: str  # its help
     run: Callable[[Trained, Setup], Iterable[dict[str, Any]]]  # its numbers; several: the last are all
-    rows: Callable[[dict[str, Any]], Iterable[Row]]  # in a number each; the rest is in figure and JSON
-    figure: str  # its function in lab.figures
+    rows: Callable[[dict[str, Any]], Iterable[Row]]  # in a number each; pictures: figures/draw.py
     uses_foolbox: bool = False
 
 
@@ -146,38 +145,29 @@ EVALUATIONS = {
         "accuracy with white noise (section 4.2.1)",
         lambda one, setup: [white_noise(one.model, setup.split).to_json()],
         _noise_rows,
-        "robustness.noise",
     ),
-    "attacks": Evaluation(
-        "any of pgd,tpgd,square (section 4.2.2)", _attacks, _attack_rows, "robustness.attacks"
-    ),
+    "attacks": Evaluation("any of pgd,tpgd,square (section 4.2.2)", _attacks, _attack_rows),
     "judge": Evaluation(
         "robust accuracy against four strong attacks, the worst for each image",
         lambda one, setup: [judge(one.model, setup.split, epsilon=setup.epsilon).to_json()],
         _judge_rows,
-        "robustness.judge",
         uses_foolbox=True,
     ),
     "boundary": Evaluation(
         "distance to the decision boundary (section 4.2.3)",
         _boundary,
         _boundary_rows,
-        "boundary.boundary",
         uses_foolbox=True,
     ),
     "calibration": Evaluation(
         "whether the network is as sure as it is right",
         lambda one, setup: [calibration(one.model, setup.split).to_json()],
         lambda found: [("expected calibration error", found["ece"], ".4f")],
-        "character.calibration",
     ),
     "landscape": Evaluation(
         "slope and curvature of the loss",
         lambda one, setup: [landscape(one.model, setup.split).to_json()],
         _landscape_rows,
-        "character.landscape",
     ),
-    "cost": Evaluation(
-        "time of each penalty and error of its σ (section 4.3)", _cost, _cost_rows, "cost.cost"
-    ),
+    "cost": Evaluation("time of each penalty and error of its σ (section 4.3)", _cost, _cost_rows),
 }

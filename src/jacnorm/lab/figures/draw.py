@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from importlib import import_module
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
+import pandas as pd
+from matplotlib.figure import Figure
+
 from ..evaluate.compare import Record, grouped
-from ..evaluate.kinds import EVALUATIONS
-from .common import save
+from ..pictures import save_figure
+from ..results import as_frame
+from .boundary import boundary
+from .character import calibration, landscape
+from .common import alone
+from .cost import ESTIMATES, both
+from .robustness import attacks, judge, noise
+
+FIGURES: dict[str, Callable[[pd.DataFrame], Figure]] = {
+    "noise": partial(alone, noise, loc="lower left"),
+    "attacks": attacks,
+    "judge": partial(alone, judge, width=6),
+    "boundary": boundary,
+    "calibration": calibration,
+    "landscape": landscape,
+    "cost": lambda frame: both(frame, dict.fromkeys((*ESTIMATES, "bound"), frame)),  # of the architecture
+}
 
 
 def draw(records: Sequence[Record], folder: Path) -> list[str]:
     """SVG and PNG of each, named after the evaluation. Which files are there and of other records."""
     records = _alike(records)
-    groups, outdated = grouped(records), list[str]()
-    for name, evaluation in EVALUATIONS.items():
+    frame, outdated = as_frame(grouped(records)), list[str]()
+    for name, figure in FIGURES.items():
         if all(record.get(name) for record in records):
-            module, _, function = evaluation.figure.partition(".")
-            save(getattr(import_module(f".{module}", __package__), function)(groups), folder, name)
+            drawn = figure(frame)
+            for ending in ("svg", "png"):
+                save_figure(drawn, folder / f"{name}.{ending}")
         elif (file := folder / f"{name}.svg").exists():
             outdated.append(file.name)
     return outdated

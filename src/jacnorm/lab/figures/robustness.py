@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import pandas as pd
 from matplotlib.figure import Figure
 
-from ..evaluate.compare import Groups
-from .common import legend, lines, tidy
+from .common import Panel, add_legend, by_method, lines, tidy
 
 TITLES = {"pgd": "PGD", "tpgd": "TPGD", "square": "Square"}
 APART = 0.07  # of the distance between two strengths
 STRONG = {"apgd-ce": "APGD-CE", "apgd-t": "APGD-T", "fmn": "FMN", "square": "Square"}
 
 
-def robustness(groups: Groups) -> Figure:
+def robustness(frame: pd.DataFrame) -> Figure:
     """Everything in one picture, with one legend."""
-    first = next(iter(groups.values()))[0]
-    draws: list[Callable[[Any], None]] = [partial(_noise, groups=groups)]
-    draws += [partial(_attack, groups=groups, name=name, measure="last") for name in first["attacks"]]
-    if all(record.get("judge") for records in groups.values() for record in records):
-        draws.append(partial(_strong, groups=groups))
+    draws: list[Panel] = [noise, *(partial(attack, name=name, measure="last") for name in attacks_in(frame))]
+    draws += [judge] if is_judged(frame) else []
     figure = Figure(figsize=(11, 6.4), layout="constrained")
     panels: list[Any] = list(figure.subplots(2, 3).flat)
     for axes, draw in zip(panels, draws, strict=False):
-        draw(axes)
+        draw(axes, frame)
     for axes in panels[len(draws) :]:
         axes.set_axis_off()
     handles, labels = panels[0].get_legend_handles_labels()
@@ -34,66 +30,49 @@ def robustness(groups: Groups) -> Figure:
     return figure
 
 
-def noise(groups: Groups) -> Figure:
-    figure = Figure(figsize=(5.5, 4), layout="constrained")
-    axes = figure.subplots()
-    _noise(axes, groups)
-    legend(axes, groups, loc="lower left")
-    return figure
-
-
-def attacks(groups: Groups, measure: str = "worst") -> Figure:
-    """`measure`: worst, or last for the paper's way."""
-    first = next(iter(groups.values()))[0]["attacks"]
-    figure = Figure(figsize=(max(5.5, 3.6 * len(first)), 4), layout="constrained")
-    panels = figure.subplots(1, len(first), squeeze=False, sharey=True)[0]
-    for axes, name in zip(panels, first, strict=True):
-        _attack(axes, groups, name, measure)
+def attacks(frame: pd.DataFrame) -> Figure:
+    """What any iterate finds, side by side."""
+    names = attacks_in(frame)
+    figure = Figure(figsize=(max(5.5, 3.6 * len(names)), 4), layout="constrained")
+    panels = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
+    for axes, name in zip(panels, names, strict=True):
+        attack(axes, frame, name, "worst")
         axes.set_ylabel("")
     panels[0].set_ylabel("accuracy, %")
-    legend(panels[0], groups, loc="lower left")
+    add_legend(panels[0], frame, loc="lower left")
     return figure
 
 
-def judge(groups: Groups) -> Figure:
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.subplots()
-    _strong(axes, groups)
-    legend(axes, groups)
-    return figure
+def attacks_in(frame: pd.DataFrame) -> list[str]:
+    return list(frame["record"].iloc[0]["attacks"])
 
 
-def _noise(axes: Any, groups: Groups) -> None:
-    x = next(iter(groups.values()))[0]["noise"]["variances"]
-    left = {
-        label: [[100 * (r["noise"]["clean"] - drop) for drop in r["noise"]["drop"]] for r in records]
-        for label, records in groups.items()
-    }
+def is_judged(frame: pd.DataFrame) -> bool:
+    return all(record.get("judge") for record in frame["record"])
+
+
+def noise(axes: Any, frame: pd.DataFrame) -> None:
+    x = frame["record"].iloc[0]["noise"]["variances"]
+    left = by_method(frame, lambda r: [100 * (r["noise"]["clean"] - drop) for drop in r["noise"]["drop"]])
     lines(axes, x, left, apart=APART / 20 * max(x))
     axes.set_xlabel("variance of the noise on each pixel")
     _finish(axes, "White noise")
 
 
-def _attack(axes: Any, groups: Groups, name: str, measure: str) -> None:
-    attack = next(iter(groups.values()))[0]["attacks"][name]
-    left = {
-        label: [[100 * accuracy for accuracy in r["attacks"][name][measure][-1]] for r in records]
-        for label, records in groups.items()
-    }
-    strengths = attack["iterations"]
-    positions = range(len(strengths))  # evenly, since the strengths grow about geometrically from 0
+def attack(axes: Any, frame: pd.DataFrame, name: str, measure: str) -> None:
+    """`measure`: worst, or last for the paper's way."""
+    first = frame["record"].iloc[0]["attacks"][name]
+    left = by_method(frame, lambda r: [100 * accuracy for accuracy in r["attacks"][name][measure][-1]])
+    positions = range(len(first["iterations"]))  # evenly, since they grow about geometrically from 0
     lines(axes, positions, left, apart=APART)
-    axes.set_xticks(positions, [str(s) for s in strengths])
+    axes.set_xticks(positions, [str(s) for s in first["iterations"]])
     axes.set_xlabel("queries" if name == "square" else "iterations")
-    _finish(axes, f"{TITLES[name]}, ε = {255 * attack['epsilons'][-1]:.4g}/255")
+    _finish(axes, f"{TITLES[name]}, ε = {255 * first['epsilons'][-1]:.4g}/255")
 
 
-def _strong(axes: Any, groups: Groups) -> None:
-    first = next(iter(groups.values()))[0]["judge"]
-    left = {
-        label: [[100 * r["judge"]["clean"], *(100 * v for v in r["judge"]["robust"])] for r in records]
-        for label, records in groups.items()
-    }
+def judge(axes: Any, frame: pd.DataFrame) -> None:
+    first = frame["record"].iloc[0]["judge"]
+    left = by_method(frame, lambda r: [100 * v for v in (r["judge"]["clean"], *r["judge"]["robust"])])
     names = ["clean", *(f"+ {STRONG[a]}" for a in first["attacks"])]
     lines(axes, range(len(names)), left, apart=APART)
     axes.set_xticks(range(len(names)), names, fontsize=8)

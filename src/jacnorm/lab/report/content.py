@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from ... import __version__
-from ..reproduce.catalog import Item
+from ..reproduce.catalog import Item, question, read_chapter
 from ..reproduce.chapter import Chapter, Outcome, Table
-from ..reproduce.chapters import read_chapter
-from ..reproduce.remarks import question
 from ..results import has_diverged
 from ..wording import count
-from .deviations import Deviation, deviations
 from .drawings import Drawing, drawings
-from .front import Bullet, bullets, overview
-from .rerun import commands
-from .summary import Sentence, sentences, title
+from .front import Bullet, Sentence, bullets, overview, sentences, title
+from .provenance import Deviation, commands, deviations
 
 
 @dataclass(frozen=True)
@@ -30,7 +27,7 @@ class Part:
     item: Item
     section: Chapter
     drawings: tuple[Drawing, ...]
-    question: tuple[str, str] = ("", "")  # what a check asks, and the answer
+    question: tuple[str, str]  # what a check asks, and the answer
 
     @property
     def is_check(self) -> bool:
@@ -51,102 +48,123 @@ class Part:
 
 @dataclass(frozen=True)
 class Content:
-    title: str
-    version: str
-    parts: tuple[Part, ...]
-    absent: tuple[str, ...]  # titles of the paper's that have no results yet
-    under_way: tuple[tuple[str, str], ...]  # titles, and how far each is
+    told: tuple[tuple[Item, Chapter], ...]  # also those without results
+    parts: tuple[Part, ...]  # those with results
+    results: Path | None  # a folder of results
     deviations: tuple[Deviation, ...]
-    environments: tuple[tuple[str, int], ...]  # with the number of files from each
-    runs: int  # in full
-    screened: int  # trained for a few epochs, to choose settings
-    time: str  # of training
-    sentences: tuple[Sentence, ...]  # of the paper, put to the test
-    rerun: tuple[str, ...]
-    warnings: tuple[str, ...]
-    overview: Table | None  # table 1 of all data
     bullets: tuple[Bullet, ...]
-    papers: bool  # something of the paper's is here
-    quick: bool  # a quick look is
+    warnings: tuple[str, ...]
+
+    version = __version__
+
+    @cached_property
+    def present(self) -> list[tuple[Item, Chapter]]:
+        return [(item, chapter) for item, chapter in self.told if not chapter.empty]
 
     @property
-    def trained(self) -> str:
-        """How many networks, in words; nothing when there are none."""
-        parts = [(self.runs, "in full"), (self.screened, "for a few epochs to choose settings")]
-        told = [(number, how) for number, how in parts if number]
-        if not told:
-            return ""
-        (first, how), *rest = told
-        others = "".join(f" and {number} {how}" for number, how in rest)
-        return f"{count(first, 'network')} trained {how}{others}"
+    def title(self) -> str:
+        return title(self.told)
+
+    @property
+    def absent(self) -> list[str]:
+        """Titles of the paper's that have no results yet."""
+        return [chapter.title for item, chapter in self.told if chapter.empty and item.is_missed]
+
+    @property
+    def under_way(self) -> list[tuple[str, str]]:
+        """Titles, and how far each is."""
+        return [(chapter.title, chapter.under_way) for _, chapter in self.present if chapter.under_way]
+
+    @property
+    def overview(self) -> Table | None:
+        return overview(self.present)
+
+    @cached_property
+    def sentences(self) -> tuple[Sentence, ...]:
+        return sentences(self.present)
+
+    @property
+    def rerun(self) -> tuple[str, ...]:
+        return commands([item for item, _ in self.present], self.results)
+
+    @property
+    def papers(self) -> bool:
+        """Something of the paper's is here."""
+        return any(item.is_papers for item, _ in self.present)
+
+    @property
+    def quick(self) -> bool:
+        """A quick look is."""
+        return any(item.is_quick for item, _ in self.present)
+
+    @property
+    def claims(self) -> bool:
+        return any(chapter.verdicts for _, chapter in self.present)
 
     def heading(self, part: Part) -> str:
         """Its title, unless that is the whole page's."""
         return "Results" if part.section.title == self.title else part.section.title
 
     @property
-    def claims(self) -> bool:
-        return any(part.section.verdicts for part in self.parts)
+    def environments(self) -> list[tuple[str, int]]:
+        """With the number of results from each."""
+        found = [r["environment"] for _, s in self.present for r in s.results if "environment" in r]
+        return Counter(", ".join(f"{k} {v}" for k, v in one.items()) for one in found).most_common()
+
+    @cached_property
+    def _runs(self) -> dict[str, dict[str, Any]]:
+        """All that were trained, each once."""
+        return {r["id"]: r for item, s in self.present if item.figure is None for r in s.results}
+
+    @cached_property
+    def _brief(self) -> set[str]:
+        """The runs that choose settings, without those that another experiment has in full."""
+        tables = {item.table.name: item.table for item, _ in self.present}.values()
+        screening = {run.id for t in tables if t.screening_epochs for run in t.screening_runs()}
+        return screening - {run.id for table in tables for run in table.runs}
+
+    @property
+    def trained(self) -> str:
+        """How many networks, in words; nothing when there are none."""
+        whole = {name for name, result in self._runs.items() if not has_diverged(result)}
+        parts = (
+            (whole - self._brief, "in full"),
+            (whole & self._brief, "for a few epochs to choose settings"),
+        )
+        told = [(len(some), how) for some, how in parts if some]
+        first = [f"{count(n, 'network')} trained {how}" for n, how in told[:1]]
+        return " and ".join(first + [f"{n} {how}" for n, how in told[1:]])
+
+    @property
+    def time(self) -> str:
+        """Of training."""
+        seconds = sum(map(_training_seconds, self._runs.values()))
+        if seconds > 2 * 3600:
+            return f"{seconds / 3600:.0f} hours"
+        return f"{seconds / 60:.0f} minutes" if seconds > 90 else f"{seconds:.0f} seconds"
 
 
 def collect(
     items: Sequence[Item], results: Path | None = None, folder: Path = Path("paper"), *, front: bool = True
 ) -> Content:
     """`folder` has the experiments, and what stands on the first screen, if one is wanted."""
-    told = [(item, read_chapter(item)) for item in _protocols(items)]
-    present = [(item, section) for item, section in told if not section.empty]
-    trained = {r["id"]: r for item, section in present if item.figure is None for r in section.results}
-    whole = {name for name, result in trained.items() if not has_diverged(result)}
-    screened = {item.table.name: item.table for item, _ in present if item.table.screening_epochs}
-    brief = {run.id for table in screened.values() for run in table.screening_runs()}
-    brief -= {run.id for item, _ in present for run in item.table.runs}  # which another has in full
+    held_out = [item.with_protocol("held-out") for item in items]  # the clean protocol
+    all_of_them = [*items, *(item for item in held_out if item not in items)]
+    told = tuple((item, read_chapter(item)) for item in all_of_them)
+    present = [(item, chapter) for item, chapter in told if not chapter.empty]
     theirs = [item for item, _ in present if item.is_papers or item.is_quick]
     short, wrong = bullets(folder, present, results) if front else ([], [])
     return Content(
-        title=title(told),
-        version=__version__,
-        parts=tuple(
-            Part(item, section, tuple(drawings(section)), question(item.file)) for item, section in present
-        ),
-        absent=tuple(section.title for item, section in told if section.empty and item.is_missed),
-        under_way=tuple((s.title, s.under_way) for _, s in present if s.under_way),
-        deviations=tuple(deviations(theirs, folder)),
-        environments=_environments([r for _, section in present for r in section.results]),
-        runs=len(whole - brief),
-        screened=len(whole & brief),
-        time=_duration(sum(map(_training_seconds, trained.values()))),
-        sentences=sentences([(s.title, s.verdicts) for item, s in present if item.is_papers]),
-        rerun=commands([item for item, _ in present], results),
-        warnings=(*dict.fromkeys(w for _, section in told for w in section.warnings), *wrong),
-        overview=overview(present),
-        bullets=tuple(short),
-        papers=any(item.is_papers for item, _ in present),
-        quick=any(item.is_quick for item, _ in present),
+        told,
+        tuple(Part(item, s, tuple(drawings(s)), question(item.file)) for item, s in present),
+        results,
+        tuple(deviations(theirs, folder)),
+        tuple(short),
+        (*dict.fromkeys(warning for _, chapter in told for warning in chapter.warnings), *wrong),
     )
-
-
-def _protocols(items: Sequence[Item]) -> list[Item]:
-    """As the files have them, and under the clean protocol."""
-    held_out = [item.with_protocol("held-out") for item in items]
-    return [*items, *(item for item in held_out if item not in items)]
-
-
-def _environments(results: Sequence[dict[str, Any]]) -> tuple[tuple[str, int], ...]:
-    found = Counter(
-        ", ".join(f"{name} {value}" for name, value in result["environment"].items())
-        for result in results
-        if "environment" in result
-    )
-    return tuple(found.most_common())
 
 
 def _training_seconds(result: dict[str, Any]) -> float:
     """By the median epoch: a machine that slept, or a run that was held, is not training."""
     seconds = result["history"].get("seconds", ())
     return median(seconds) * len(seconds) if seconds else 0.0
-
-
-def _duration(seconds: float) -> str:
-    if seconds > 2 * 3600:
-        return f"{seconds / 3600:.0f} hours"
-    return f"{seconds / 60:.0f} minutes" if seconds > 90 else f"{seconds:.0f} seconds"

@@ -7,17 +7,21 @@ import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
+import pandas as pd
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from ..figures.accuracy import accuracy
 from ..figures.boundary import boundary
+from ..figures.common import alone
 from ..figures.cost import both, errors, times
-from ..figures.relation import caption, relation
-from ..figures.robustness import TITLES, attacks, judge, noise, robustness
-from ..reproduce.chapter import Chapter, Groups
+from ..figures.points import accuracy, caption, relation
+from ..figures.robustness import TITLES, attack, attacks_in, is_judged, judge, noise, robustness
+from ..reproduce.chapter import Chapter
 from ..reproduce.cost import ESTIMATES
+
+DISTANCES = "Distance to the boundary: quartiles, and 5 % and 95 % of the points"
 
 
 @dataclass(frozen=True)
@@ -28,69 +32,68 @@ class Drawing:
     wide: bool  # takes a row of its own
 
 
-def drawings(section: Chapter) -> list[Drawing]:
-    """The panels of a section, one by one, so that a phone can stack them."""
+def drawings(chapter: Chapter) -> list[Drawing]:
+    """The panels of a chapter, one by one, so that a phone can stack them."""
     return [
         Drawing(name, caption, to_svg(figure, name, caption), bool(figure.get_figwidth() > 6))
-        for name, caption, figure in _panels(section)
+        for name, caption, figure in _panels(chapter)
     ]
 
 
-def picture(section: Chapter) -> tuple[str, Figure] | None:
+def picture(chapter: Chapter) -> tuple[str, Figure] | None:
     """The whole table or figure as one, for a page of its own: caption and drawing."""
-    groups = section.groups
-    if groups and section.figure == 3:
-        return "Accuracy under noise and attacks, mean ± s.d. over the networks of a method", robustness(
-            groups
-        )
-    if groups and section.figure == 4:
-        return "Distance to the boundary: quartiles, and 5 % and 95 % of the points", boundary(groups)
-    if groups and section.figure == 5:
-        of = {key: groups[label] for key, label in ESTIMATES.items() if label in groups}
-        return "Time of a step with each penalty, and error of each estimate of σ", both(groups, of)
-    if section.accuracy:
-        ours, paper = section.accuracy
-        return "Test accuracy, mean ± standard deviation", accuracy(ours, paper)
-    return None
+    frame = chapter.frame
+    if chapter.accuracy is not None:
+        return "Test accuracy, mean ± standard deviation", accuracy(chapter.accuracy)
+    if frame is None:
+        return None
+    if chapter.figure == 3:
+        told = "Accuracy under noise and attacks, mean ± s.d. over the networks of a method"
+        return told, robustness(frame)
+    if chapter.figure == 4:
+        return DISTANCES, boundary(frame)
+    told = "Time of a step with each penalty, and error of each estimate of σ"
+    return told, both(frame, _estimated(frame))
 
 
-def _panels(section: Chapter) -> Iterator[tuple[str, str, Figure]]:
-    groups, name = section.groups, section.name
-    if section.accuracy:
-        ours, paper = section.accuracy
-        whose = "ours and the paper's, mean ± standard deviation" if paper else "mean ± standard deviation"
-        yield f"{name}-accuracy", f"Test accuracy, {whose}", accuracy(ours, paper)
-    if groups and section.figure == 3:
-        yield f"{name}-noise", "White noise", noise(groups)
-        yield from _attacks(groups, name)
-        if all("judge" in record for records in groups.values() for record in records):
-            yield f"{name}-judge", "What four strong attacks leave, one after the other", judge(groups)
-    if groups and section.figure == 4:
-        yield (
-            f"{name}-distance",
-            "Distance to the boundary: quartiles, and 5 % and 95 % of the points",
-            boundary(groups),
-        )
-    for found in section.relations:
-        if len({y for of in found.points.values() for _, y in of}) > 1:  # else there is nothing to see
-            drawn = relation(found.points, found.x, found.y)
-            yield f"{name}-{found.y}-by-{found.x}", caption(found.x, found.y), drawn
-    if groups and section.figure == 5:
-        yield f"{name}-time", "Time of a step with each penalty", times(groups)
-        of = {key: groups[label] for key, label in ESTIMATES.items() if label in groups}
-        if of:
-            yield f"{name}-error", "Error of each estimate of σ", errors(of)
+def _panels(chapter: Chapter) -> Iterator[tuple[str, str, Figure]]:
+    frame, name = chapter.frame, chapter.name
+    if chapter.accuracy is not None:
+        ours = "ours and the paper's, " if chapter.accuracy["paper"].notna().any() else ""
+        told = f"Test accuracy, {ours}mean ± standard deviation"
+        yield f"{name}-accuracy", told, accuracy(chapter.accuracy)
+    if frame is not None and chapter.figure == 3:
+        yield f"{name}-noise", "White noise", alone(noise, frame, loc="lower left")
+        for kind in attacks_in(frame):
+            panel = partial(attack, name=kind, measure="last")
+            told = f"{TITLES[kind]}, the last iterate as in the paper"
+            yield f"{name}-{kind}", told, alone(panel, frame, loc="lower left")
+        if is_judged(frame):
+            told = "What four strong attacks leave, one after the other"
+            yield f"{name}-judge", told, alone(judge, frame, width=6)
+    if frame is not None and chapter.figure == 4:
+        yield f"{name}-distance", DISTANCES, boundary(frame)
+    yield from _relations(chapter)
+    if frame is not None and chapter.figure == 5:
+        yield f"{name}-time", "Time of a step with each penalty", alone(times, frame, height=4.4)
+        if of := _estimated(frame):
+            yield f"{name}-error", "Error of each estimate of σ", alone(errors, of, height=4.4)
 
 
-def _attacks(groups: Groups, name: str) -> Iterator[tuple[str, str, Figure]]:
-    first = next(iter(groups.values()))[0]["attacks"]
-    for attack in first:
-        alone = {
-            label: [{**record, "attacks": {attack: record["attacks"][attack]}} for record in records]
-            for label, records in groups.items()
-        }
-        caption = f"{TITLES[attack]}, the last iterate as in the paper"
-        yield f"{name}-{attack}", caption, attacks(alone, "last")
+def _relations(chapter: Chapter) -> Iterator[tuple[str, str, Figure]]:
+    """Those in which there is something to see."""
+    for by, of, methods in chapter.relations:
+        x, y = chapter.quantities[by], chapter.quantities[of]
+        drawn = [one for one in methods or y if (x[one] + y[one]).notna().any()]
+        y = y[drawn].where(x[drawn].notna())
+        if y.stack().nunique() > 1:
+            yield f"{chapter.name}-{of}-by-{by}", caption(by, of), relation(x[drawn], y, (by, of))
+
+
+def _estimated(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The networks that each estimate is measured on."""
+    of = {key: frame[frame["method"] == label] for key, label in ESTIMATES.items()}
+    return {key: networks for key, networks in of.items() if len(networks)}
 
 
 def to_svg(figure: Figure, name: str, caption: str) -> str:

@@ -1,49 +1,43 @@
-"""The first screen: table 1 beside the paper's, and what holds, in short sentences."""
+"""The page in short: its title, table 1 beside the paper's, and what became of the paper's claims."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pandas as pd
+
 from ..config import read_toml
-from ..reproduce.catalog import PAGE, Item
-from ..reproduce.chapter import FAILS, HOLDS, OPEN, Chapter, Table
-from ..reproduce.chapters import quantities_in
-from ..reproduce.numbers import NOTHING, mean_sd, signed
-from ..reproduce.remarks import with_numbers
-from ..reproduce.statistics import PAPER_RUNS, Summary
+from ..reproduce.catalog import PAGE, Item, quantities_in, with_numbers
+from ..reproduce.chapter import FAILS, HOLDS, OPEN, UNTESTED, Chapter, Outcome, Table
 from ..results import experiment_file
+from ..tables import NOTHING, mean_sd, signed
 
 Told = Sequence[tuple[Item, Chapter]]
+PAPER = "Exact Spectral Norm Regularization"
+SEVERAL = {HOLDS: "hold", FAILS: "do not hold"}  # as a verb of more than one
+
+
+def title(told: Told) -> str:
+    """It says “in part” as long as something is not there."""
+    present = [(item, chapter) for item, chapter in told if not chapter.empty]
+    theirs = [chapter for item, chapter in present if item.is_papers]
+    if not theirs:
+        if any(item.is_quick for item, _ in present):
+            return f"{PAPER}: a quick look"
+        return present[0][1].title if len(present) == 1 else "Experiments with jacnorm"
+    if all(chapter.accuracy is None and chapter.frame is None for chapter in theirs):
+        return f"{PAPER}: not reproduced yet"
+    whole = all(not chapter.empty and not chapter.under_way for item, chapter in told if item.is_missed)
+    return f"{PAPER}: a reproduction" + ("" if whole else " in part")
 
 
 @dataclass(frozen=True)
 class Bullet:
     outcome: str
     text: str  # Markdown
-
-
-def overview(told: Told) -> Table | None:
-    """Every table 1 that there is, a row a method."""
-    tables = [(item, s) for item, s in told if item.is_papers and item.figure is None and s.accuracy]
-    if not tables:
-        return None
-    header = ["method"]
-    for item, _ in tables:
-        name = item.table.title.removeprefix("Table 1, ")
-        header += [f"{name}: paper", "ours", "difference"]
-    labels = list(dict.fromkeys(label for item, _ in tables for label in item.table.labels))
-    rows = [(label, *(cell for _, s in tables for cell in _cells(s, label))) for label in labels]
-    caption = "Test accuracy in percent, mean ± standard deviation over five networks."
-    return Table(caption, tuple(header), tuple(rows))
-
-
-def _cells(section: Chapter, label: str) -> tuple[str, str, str]:
-    assert section.accuracy is not None
-    ours, paper = (points.get(label) for points in section.accuracy)
-    shown = [mean_sd(Summary(PAPER_RUNS, *point)) if point else NOTHING for point in (paper, ours)]
-    return shown[0], shown[1], signed(ours[0] - paper[0]) if ours and paper else NOTHING
 
 
 def bullets(folder: Path, told: Told, results: Path | None) -> tuple[list[Bullet], list[str]]:
@@ -57,7 +51,52 @@ def bullets(folder: Path, told: Told, results: Path | None) -> tuple[list[Bullet
             numbers = lambda name: quantities_in(experiment_file(page, name), results)
             found.append(Bullet(bullet["outcome"], with_numbers(bullet["text"], page, numbers)))
         elif there <= {HOLDS, FAILS, OPEN}:
-            warnings.append(
-                f"{page}: {bullet['claims'][0]!r} and others: not all of them {bullet['outcome']}"
-            )
+            others = f"{bullet['claims'][0]!r} and others"
+            warnings.append(f"{page}: {others}: not all of them {bullet['outcome']}")
     return found, warnings
+
+
+def overview(told: Told) -> Table | None:
+    """Every table 1 that there is, a row a method."""
+    there = [(i.table, c.accuracy) for i, c in told if i.is_papers and c.accuracy is not None]
+    if not there:
+        return None
+    header, columns = ["method"], []
+    for table, accuracy in there:
+        name = table.title.removeprefix("Table 1, ")
+        header += [f"{name}: paper", "ours", "difference"]
+        columns.append({label: _cells(row) for label, row in accuracy.iterrows()})
+    labels = dict.fromkeys(label for table, _ in there for label in table.labels)
+    nothing = (NOTHING, NOTHING, NOTHING)
+    rows = [(label, *(cell for of in columns for cell in of.get(label, nothing))) for label in labels]
+    caption = "Test accuracy in percent, mean ± standard deviation over five networks."
+    return Table(caption, tuple(header), tuple(rows))
+
+
+def _cells(row: pd.Series) -> tuple[str, str, str]:
+    return mean_sd(row["paper"], row["paper_sd"]), mean_sd(row["mean"], row["sd"]), signed(row["difference"])
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """Words of the paper, and what became of each claim that tests them, with its table or figure."""
+
+    words: str
+    verdicts: tuple[tuple[str, Outcome], ...]
+
+    @property
+    def tally(self) -> tuple[tuple[str, str], ...]:
+        """Each outcome that there is, and how many claims have it: ("holds", "2 hold")."""
+        found = Counter(verdict.outcome for _, verdict in self.verdicts)
+        there = [outcome for outcome in (HOLDS, FAILS, OPEN, UNTESTED) if found[outcome]]
+        return tuple((o, f"{found[o]} {o if found[o] == 1 else SEVERAL.get(o, o)}") for o in there)
+
+
+def sentences(told: Told) -> tuple[Sentence, ...]:
+    """In the order in which they come up. A claim that quotes nothing stands under its table's title."""
+    found: dict[str, list[tuple[str, Outcome]]] = {}
+    for item, chapter in told:
+        for verdict in chapter.verdicts if item.is_papers else ():
+            for words in () if verdict.ours else verdict.says or (chapter.title,):
+                found.setdefault(words, []).append((chapter.title, verdict))
+    return tuple(Sentence(words, tuple(of)) for words, of in found.items())

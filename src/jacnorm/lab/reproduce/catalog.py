@@ -1,17 +1,32 @@
-"""Experiment files: those of the paper's table and figures, and anybody's own."""
+"""Experiment files: those of the paper's table and figures, and anybody's own; and what is told of each.
+
+What people make of it is in a file's `remarks`, with numbers that are computed:
+
+{accuracy: spectral}                                  a mean over seeds, of this experiment
+{accuracy: spectral - l2}                             a mean difference, over the seeds that both have
+{judge@../figure3-kmnist: none}                       of another experiment, by a path from this file
+{-noise: none}, {error%: random-round}                with the other sign; in percent
+"""
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from ..config import LABELS, ConfigError, read_toml
 from ..errors import UsageError
-from ..results import experiment_name
+from ..results import as_frame, experiment_file, experiment_name, results_file
 from ..sweep.experiment import Experiment, read_experiment
+from ..tables import NOTHING, plain
 from ..wording import did_you_mean
-from .chapter import Groups
+from .chapter import Chapter, Quantities
+from .figures import figure
 from .plan import FigurePlan, read_figure
+from .table1 import table1
 
 ITEMS = ("table1", "figure3", "figure4", "figure5")
 QUICK = "digits"  # the data of a quick look: the whole chain, and no reproduction
@@ -19,6 +34,9 @@ QUICK_FOLDER = Path("runs/quick")  # where it goes
 FORMS = ("*/experiment.toml", "*.toml", "checks/*.toml", "quick/*.toml")  # in a folder of experiments
 PAGE = "page.toml"  # is none: what stands on the page beside all of them
 ORDER = ("kmnist", "fashion-mnist", "cifar10")  # from quick to slow
+
+NUMBER = re.compile(r"\{(-?)([\w-]+)(%?)(?:@([\w./-]+))?: ([\w-]+)(?: - ([\w-]+))?\}")
+TWO_DIGITS = {"accuracy", "best_accuracy", "late_accuracy", "paper", "sigma", "first_order", "time"}
 
 
 @dataclass(frozen=True)
@@ -96,7 +114,7 @@ def _check_claims(file: Path, figure: FigurePlan, table: Experiment) -> None:
     for name in figure.measurement.methods or ():
         if name not in LABELS:
             raise ConfigError(f"{file}: [measure] methods: {name!r}: {did_you_mean(name, LABELS)}")
-    nothing: Groups = {label: [] for label in table.labels}
+    nothing = as_frame({label: [] for label in table.labels})
     measured = figure.quantities(nothing, nothing)
     for claim in figure.claims:
         for quantity in claim.quantities:
@@ -104,7 +122,7 @@ def _check_claims(file: Path, figure: FigurePlan, table: Experiment) -> None:
                 raise ConfigError(f"{file}: quantity = {quantity!r}: {did_you_mean(quantity, measured)}")
         for name in claim.named or (measured[claim.quantity] if claim.rises_with else ()):
             for quantity in claim.quantities:
-                if name not in (known := measured[quantity]):
+                if name not in (known := list(measured[quantity])):
                     wrong = f"{quantity} is not known of {name!r}"
                     raise ConfigError(f"{file}: {wrong}: {did_you_mean(name, known)}")
 
@@ -123,13 +141,70 @@ def _experiments(folder: Path) -> list[Path]:
 
 
 def _files(folder: Path, item: str) -> list[Path]:
-    def rank(file: Path) -> tuple[int, str]:
-        data = _data(file)
-        return (ORDER.index(data) if data in ORDER else len(ORDER), data)
-
-    found = _experiments(folder)
-    return sorted((f for f in found if experiment_name(f).startswith(f"{item}-")), key=rank)
+    found = [file for file in _experiments(folder) if experiment_name(file).startswith(f"{item}-")]
+    rank = {data: i for i, data in enumerate(ORDER)}
+    return sorted(found, key=lambda file: (rank.get(_data(file), len(rank)), _data(file)))
 
 
 def _data(file: Path) -> str:
     return experiment_name(file).partition("-")[2]
+
+
+def read_chapter(item: Item) -> Chapter:
+    chapter = _chapter(item)
+
+    def quantities_of(name: str) -> Quantities:
+        other = experiment_file(item.file, name)
+        return quantities_in(other, item.folder) if name else chapter.quantities
+
+    paragraphs = read_toml(item.file).get("remarks", "").split("\n\n")
+    whole = [" ".join(paragraph.split()) for paragraph in paragraphs if paragraph.strip()]
+    remarks = tuple(with_numbers(text, item.file, quantities_of) for text in whole)
+    return replace(chapter, remarks=remarks)
+
+
+def quantities_in(file: Path, folder: Path | None) -> Quantities:
+    """Of the experiment in a file; nothing if there is no such file."""
+    if not file.exists():
+        return {}
+    results = results_file(file, folder)
+    return _quantities(file, folder, results.stat().st_mtime_ns if results.exists() else 0)
+
+
+@lru_cache
+def _quantities(file: Path, folder: Path | None, _written: int) -> Quantities:
+    """Once: prose has many numbers."""
+    return _chapter(read_item(file, folder)).quantities
+
+
+def _chapter(item: Item) -> Chapter:
+    return table1(item.table) if item.figure is None else figure(item.figure, item.table)
+
+
+def with_numbers(text: str, file: Path, quantities_of: Callable[[str], Quantities]) -> str:
+    def number(match: re.Match[str]) -> str:
+        sign, quantity, percent, experiment, a, b = match.groups()
+        of = quantities_of(experiment or "").get(quantity)
+        if of is None or of.columns.empty:
+            return NOTHING
+        if absent := [name for name in (a, b) if name and name not in of]:
+            raise ConfigError(f"{file}: {match[0]}: {quantity} is not known of {absent[0]!r}")
+        mean = (of[a] - of[b] if b else of[a]).mean() * (-1 if sign else 1) * (100 if percent else 1)
+        if percent and not math.isnan(mean):
+            return f"{mean:.3g}"
+        return plain(mean, 2 if quantity in TWO_DIGITS else 1)
+
+    return NUMBER.sub(number, text)
+
+
+def question(file: Path) -> tuple[str, str]:
+    """The first line of an experiment's file: what it asks, and the answer, if it has one."""
+    first = file.read_text(encoding="utf-8").split("\n", 1)[0]
+    asked, mark, answer = first.removeprefix("# ").partition("? ")
+    return (f"{asked}?", answer) if first.startswith("# ") and mark else ("", "")
+
+
+def sweep_as_text(experiment: Experiment, file: Path, results: Path | None) -> str:
+    """The table that a sweep was made for, and how to get it as a page."""
+    where = "" if results is None else f" --results {results}"
+    return f"{table1(experiment).text()}\nAs a page: jacnorm report {file}{where}"

@@ -8,17 +8,14 @@ from itertools import groupby
 from textwrap import fill
 from typing import Any
 
+import pandas as pd
+
 from ..tables import markdown_table, table
 
-Groups = dict[str, list[dict[str, Any]]]  # method -> records of its networks
-Quantities = Mapping[str, Mapping[str, Mapping[Any, float]]]  # quantity -> method -> seed -> value
-Points = dict[str, tuple[float, float | None]]  # method -> mean and standard deviation
-
-
-CLAIMS = "Claims (p decides, corrected for the number of tests; where there is none, the interval)"
-
+Quantities = Mapping[str, pd.DataFrame]  # each a row a seed, a column a method
 
 HOLDS, FAILS, OPEN, UNTESTED = "holds", "does not hold", "cannot be told", "not tested"
+CLAIMS = "Claims (p decides, corrected for the number of tests; where there is none, the interval)"
 POINTS = "points of accuracy"
 
 
@@ -57,15 +54,6 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Relation:
-    """Two quantities of the same networks."""
-
-    x: str
-    y: str
-    points: dict[str, list[tuple[float, float]]]  # method -> a point a network
-
-
-@dataclass(frozen=True)
 class Chapter:
     name: str  # the experiment's
     title: str
@@ -74,13 +62,13 @@ class Chapter:
     verdicts: tuple[Outcome, ...] = ()
     warnings: tuple[str, ...] = ()
     under_way: str = ""  # how far the runs are; nothing when all are there
-    accuracy: tuple[Points, Points] | None = None  # ours and the paper's, to draw
-    figure: int | None = None
-    groups: Groups | None = None  # to draw that figure from
-    relations: tuple[Relation, ...] = ()  # to draw beside it
     quantities: Quantities = field(default_factory=dict)  # all that was measured
     results: tuple[dict[str, Any], ...] = ()  # all records that it was made of
     remarks: tuple[str, ...] = ()  # what people make of it, paragraph by paragraph
+    figure: int | None = None
+    accuracy: pd.DataFrame | None = None  # of a table to draw: by method mean, sd, paper, paper_sd
+    frame: pd.DataFrame | None = None  # of a figure to draw: a row a network
+    relations: tuple[tuple[str, str, tuple[str, ...]], ...] = ()  # two quantities, and the methods to draw
 
     @property
     def empty(self) -> bool:
@@ -92,23 +80,18 @@ class Chapter:
         parts += [table.text() for table in self.tables]
         if self.verdicts:
             parts.append(CLAIMS)
-            parts += [_told(says, list(of)) for says, of in groupby(self.verdicts, _words)]
+            parts += ["\n".join([*map(_wrapped, says), *map(_line, of)]) for says, of in self._by_words()]
         parts += map(_wrapped, self.remarks)
         parts += [f"warning: {warning}" for warning in self.warnings]
         return "\n\n".join(part for part in parts if part) + "\n"
 
+    def _by_words(self) -> Any:
+        """Verdicts, below the words of the paper that they are about."""
+        return groupby(self.verdicts, lambda verdict: verdict.says)
+
 
 def _wrapped(text: str) -> str:
     return fill(text, 100, break_on_hyphens=False, break_long_words=False)
-
-
-def _words(verdict: Outcome) -> str:
-    return "\n".join(map(_wrapped, verdict.says))
-
-
-def _told(says: str, verdicts: list[Outcome]) -> str:
-    """Verdicts, below the words of the paper that they are about."""
-    return "\n".join([*([says] if says else []), *map(_line, verdicts)])
 
 
 def _line(verdict: Outcome) -> str:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
+
+import pandas as pd
 
 from ..evaluate.estimation import BOUND_IMAGES, ITERATIONS
 from ..evaluate.stored import cost, stored_vectors
 from ..evaluate.times import BATCH_SIZES, KINDS, REPEATS
-from .chapter import Groups, Quantities, Table
-from .numbers import NOTHING, mean_sd
-from .statistics import summary
-from .subject import Bench, Network
+from ..tables import NOTHING, spread
+from .chapter import Quantities, Table
+from .measurement import Measurement
+from .networks import Bench, Network
 
-UNITS = {"time": "plain steps", "error": "in relative error of σ"}
 ROUGH = 1 / 3  # a standard deviation of more than this part of the mean: no time to quote
 # An estimate, and the networks that the paper (or common sense) measures it on.
 ESTIMATES = {"random": "spectral", "warm": "spectral-warm", "lanczos": "spectral", "bound": "spectral-bound"}
@@ -23,10 +24,14 @@ ROWS = {
     "lanczos": "Lanczos",
     "bound": "spectral-bound: product of norms",
 }
+BEWARE = (
+    " Beware: some of these spread by more than a third of their mean. The machine was busy, or the network "
+    "is too small to time."
+)
 
 
 @dataclass(frozen=True)
-class TimeAndError:
+class TimeAndError(Measurement):
     """Quantities: time: a step of each of KINDS at the largest batch, plain step = 1; error: mean of
     |estimate − σ|/σ after a round of power iteration from a random or a stored vector, or of Lanczos, and of
     the product of norms. random-round-beside-stored is on the networks of stored-round.
@@ -38,19 +43,12 @@ class TimeAndError:
     rounds: tuple[int, ...] = ITERATIONS
     methods: tuple[str, ...] = ("spectral-bound", "spectral", "spectral-warm")
 
-    units = UNITS
+    units: ClassVar = {"time": "plain steps", "error": "in relative error of σ"}
     is_portable = False
-    needs_rivals = False
 
     def kinds(self, network: Network) -> dict[str, dict[str, Any]]:
-        return {
-            "cost": {
-                "images": self.images,
-                "batch_sizes": self.batch_sizes,
-                "repeats": self.repeats,
-                "rounds": self.rounds,
-            }
-        }
+        settings = {name: getattr(self, name) for name in ("images", "batch_sizes", "repeats", "rounds")}
+        return {"cost": settings}
 
     def measure(self, kind: str, network: Network, bench: Bench) -> dict[str, Any]:
         config = network.config
@@ -66,7 +64,7 @@ class TimeAndError:
         )
         return {kind: found}
 
-    def notes(self, groups: Groups) -> tuple[str, ...]:
+    def notes(self, frame: pd.DataFrame) -> tuple[str, ...]:
         return (
             f"Times are medians of {self.repeats} rounds in which every kind ran once, as ratios to a plain "
             "step, all on one machine, whose noise their spread is. “spectral” starts at random, and "
@@ -76,34 +74,35 @@ class TimeAndError:
             "Spectral, as in the paper.",
         )
 
-    def quantities(self, groups: Groups) -> Quantities:
-        times = {
-            kind: {r["id"]: r["cost"]["times"]["ratio"][kind][-1] for r in _all(groups)} for kind in KINDS
+    def quantities(self, frame: pd.DataFrame) -> Quantities:
+        errors = {name: self._errors(frame, name, label) for name, label in ESTIMATES.items()}
+        found = {
+            "random-round": errors["random"][0],
+            "last-random-round": errors["random"][len(self.rounds) - 1],
+            "stored-round": errors["warm"][0],
+            "random-round-beside-stored": self._errors(frame, "random", ESTIMATES["warm"])[0],
+            "lanczos-round": errors["lanczos"][0],
+            "product-of-norms": errors["bound"][0],
         }
-        records = {name: groups.get(label, []) for name, label in ESTIMATES.items()}
-        errors = {
-            "random-round": _errors(records["random"], "random"),
-            "last-random-round": _errors(records["random"], "random", -1),
-            "stored-round": _errors(records["warm"], "warm"),
-            "random-round-beside-stored": _errors(records["warm"], "random"),
-            "lanczos-round": _errors(records["lanczos"], "lanczos"),
-            "product-of-norms": _errors(records["bound"], "bound"),
-        }
-        return {"time": times, "error": errors}
+        times = {kind: [of[kind][-1] for of in _ratios(frame)] for kind in KINDS}
+        return {"time": pd.DataFrame(times, dtype=float), "error": pd.DataFrame(found)}
 
-    def tables(self, groups: Groups) -> tuple[Table, ...]:
-        sizes = _all(groups)[0]["cost"]["times"]["batch_sizes"]
-        times = [
-            (kind, *(mean_sd(summary(_ratios(groups, kind, i))) for i in range(len(sizes)))) for kind in KINDS
-        ]
-        rounds = range(len(self.rounds))
-        errors = [(text, *(_error(groups, name, i) for i in rounds)) for name, text in ROWS.items()]
-        n = len(_all(groups))
+    def tables(self, frame: pd.DataFrame) -> tuple[Table, ...]:
+        batch_sizes = frame["record"].iloc[0]["cost"]["times"]["batch_sizes"]
+        ratios = {kind: pd.DataFrame([of[kind] for of in _ratios(frame)]) for kind in KINDS}
+        times = [(kind, *(spread(of[size]) for size in of)) for kind, of in ratios.items()]
+        rough = any((of.std() > ROUGH * of.mean()).any() for of in ratios.values())
+        errors = []
+        for name, text in ROWS.items():
+            of = 100 * self._errors(frame, name, ESTIMATES[name])
+            whole = not of[0].isna().any()
+            cells = [spread(of[i], 0 if name == "bound" else 1) if whole else NOTHING for i in of]
+            errors.append((text, *cells))
         return (
             Table(
                 "Time of an optimizer step by batch size, plain step = 1, mean ± standard deviation over "
-                f"{n} networks.{_caveat(groups, len(sizes))}",
-                ("step", *map(str, sizes)),
+                f"{len(frame)} networks.{BEWARE * rough}",
+                ("step", *map(str, batch_sizes)),
                 tuple(times),
             ),
             Table(
@@ -113,35 +112,17 @@ class TimeAndError:
             ),
         )
 
+    def _errors(self, frame: pd.DataFrame, name: str, label: str) -> pd.DataFrame:
+        """Of the networks of a method: a row a seed, a column a round; the product of norms has but one.
 
-def _caveat(groups: Groups, sizes: int) -> str:
-    found = [summary(_ratios(groups, kind, i)) for kind in KINDS for i in range(sizes)]
-    if not any(one.sd is not None and one.sd > ROUGH * one.mean for one in found):
-        return ""
-    return (
-        " Beware: some of these spread by more than a third of their mean. The machine was busy, or the "
-        "network is too small to time."
-    )
-
-
-def _all(groups: Groups) -> list[dict[str, Any]]:
-    return [record for records in groups.values() for record in records]
+        Some networks have no such estimate: those that are not piecewise linear have no bound.
+        """
+        mine = frame[frame["method"] == label]
+        found = [record["cost"]["estimation"][name] for record in mine["record"]]
+        rows = [error if isinstance(error, list) else [error] for error in found]
+        return pd.DataFrame(rows, index=mine["seed"], dtype=float).reindex(columns=range(len(self.rounds)))
 
 
-def _ratios(groups: Groups, kind: str, i: int) -> list[float]:
-    return [record["cost"]["times"]["ratio"][kind][i] for record in _all(groups)]
-
-
-def _errors(records: list[dict[str, Any]], name: str, i: int = 0) -> dict[int, float]:
-    """By seed; without networks that have no such estimate, as those not piecewise linear have no bound."""
-    found = {r["config"]["seed"]: r["cost"]["estimation"][name] for r in records}
-    return {s: e[i] if isinstance(e, list) else e for s, e in found.items() if e is not None}
-
-
-def _error(groups: Groups, name: str, i: int) -> str:
-    found = [r["cost"]["estimation"][name] for r in groups.get(ESTIMATES[name], [])]
-    if not found or any(part is None for part in found):
-        return NOTHING
-    if name == "bound":
-        return mean_sd(summary([100 * part for part in found]), 0) if i == 0 else NOTHING
-    return mean_sd(summary([100 * part[i] for part in found]), 1)
+def _ratios(frame: pd.DataFrame) -> list[dict[str, list[float]]]:
+    """Of each network: by kind, by batch size."""
+    return [record["cost"]["times"]["ratio"] for record in frame["record"]]

@@ -6,25 +6,27 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
+
 from ..evaluate.boundary import DIRECTIONS, boundary
-from .chapter import Groups, Quantities, Table
-from .numbers import NOTHING, mean_sd
-from .statistics import summary
-from .subject import Bench, Network
+from ..tables import NOTHING, spread
+from .chapter import Quantities, Table
+from .measurement import Measurement, by_seed, sizes
+from .networks import Bench, Network
 
 KINDS = {"sampled": "random directions", "attack": "minimum-norm attack", "first_order": "first order"}
 PERCENTILES = 100  # kept of each distribution, 0th to 100th: thousands of points are no result file
 
 
 @dataclass(frozen=True)
-class Distances:
-    """Quantities: sampled, attack, first_order: a network's median distance, 2-norm of pixels from 0 to 1."""
+class Distances(Measurement):
+    """Quantities: sampled, attack, first_order: a network's median distance, 2-norm of pixels from 0 to 1.
+    There is none when half of its points have no boundary in reach.
+    """
 
     images: int = 1000
     directions: int = DIRECTIONS
 
-    methods = None
-    is_portable = True
     needs_rivals = True
     units = dict.fromkeys(KINDS, "in 2-norm")
 
@@ -43,7 +45,7 @@ class Distances:
         found |= {name: percentiles(found[name]) for name in KINDS}
         return {kind: found | {"points": len(found["points"]), "percentiles": PERCENTILES}}
 
-    def notes(self, groups: Groups) -> tuple[str, ...]:
+    def notes(self, frame: pd.DataFrame) -> tuple[str, ...]:
         return (
             f"For each seed, points are those of the first {self.images} test images that the networks of "
             f"all methods classify correctly. “Random directions” is the paper's way, here {self.directions} "
@@ -51,24 +53,19 @@ class Distances:
             "one. “First order” is the margin between two logits over the norm of its gradient.",
         )
 
-    def quantities(self, groups: Groups) -> Quantities:
-        return {
-            kind: {
-                label: {r["config"]["seed"]: m for r in records if (m := _median(r, kind)) is not None}
-                for label, records in groups.items()
-            }
-            for kind in KINDS
-        }
+    def quantities(self, frame: pd.DataFrame) -> Quantities:
+        medians = {kind: [r["boundary"][kind][PERCENTILES // 2] for r in frame["record"]] for kind in KINDS}
+        return {kind: by_seed(frame, values) for kind, values in medians.items()}
 
-    def tables(self, groups: Groups) -> tuple[Table, ...]:
-        found = self.quantities(groups)
+    def tables(self, frame: pd.DataFrame) -> tuple[Table, ...]:
+        found = self.quantities(frame)
         rows = []
-        for label, records in groups.items():
-            points = sorted({r["boundary"]["points"] for r in records})
-            shown = str(points[0]) if len(points) == 1 else f"{points[0]}–{points[-1]}"
-            medians = [list(found[kind][label].values()) for kind in KINDS]
-            whole = (mean_sd(summary(m)) if len(m) == len(records) else NOTHING for m in medians)
-            rows.append((label, str(len(records)), shown, *whole))
+        for label, n in sizes(frame).items():
+            points = [r["boundary"]["points"] for r in frame["record"][frame["method"] == label]]
+            low, high = min(points), max(points)
+            medians = [found[kind][label] for kind in KINDS]
+            shown = (spread(of) if of.count() == n else NOTHING for of in medians)
+            rows.append((label, str(n), f"{low}" if low == high else f"{low}–{high}", *shown))
         return (
             Table(
                 "Median distance to the decision boundary, 2-norm of pixels from 0 to 1, mean ± standard "
@@ -83,9 +80,3 @@ def percentiles(distances: list[float | None]) -> list[float | None]:
     """Not found is far away. Between two points the lower counts: there is no mean with far away."""
     ordered = sorted(distances, key=lambda d: math.inf if d is None else d)
     return [ordered[i * (len(ordered) - 1) // PERCENTILES] for i in range(PERCENTILES + 1)]
-
-
-def _median(record: dict[str, Any], kind: str) -> float | None:
-    """None when half of the points have no boundary in reach."""
-    middle: float | None = record["boundary"][kind][PERCENTILES // 2]
-    return middle

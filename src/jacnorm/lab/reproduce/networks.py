@@ -1,21 +1,74 @@
-"""The chosen networks of a table: in one file beside its results, or as folders of runs."""
+"""The networks that were chosen in a table: where they are, kept beside it or as folders of runs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import safe_open
 from torch import Tensor
 
 from .. import checkpoint
+from ..config import RunConfig
+from ..data import DataSet, Split, load
 from ..errors import UsageError
+from ..nets import Normalized
 from ..results import neighbours
+from ..run_files import load_run
 from ..sweep.experiment import Experiment
-from .subject import networks
-from .table1 import read_table1
+from .runs import Runs, read_runs
 
 WEIGHTS, CONFIG = "weights.safetensors", "config.json"
+
+
+@dataclass(frozen=True)
+class Network:
+    label: str
+    config: RunConfig
+    rivals: tuple[RunConfig, ...]  # of the other methods, with the same seed
+
+
+def networks(runs: Runs, methods: Sequence[str] | None = None) -> tuple[Network, ...]:
+    """All networks chosen in a table that have been trained, or those of some methods."""
+    labels = list(runs.choices.index)
+    trained = sorted(runs.networks["config"], key=lambda config: labels.index(config.label))
+    found = []
+    for config in trained:
+        rivals = tuple(other for other in trained if other.seed == config.seed and other != config)
+        found.append(Network(config.label, config, rivals))
+    return tuple(n for n in found if methods is None or n.label in methods)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where networks are measured: a data set, a folder of runs, a device."""
+
+    data_name: str
+    runs: Path
+    data_root: Path | None
+    device: torch.device
+
+    @cached_property
+    def data(self) -> DataSet:
+        return load(self.data_name, self.data_root)
+
+    def test(self, images: int) -> Split:
+        test = self.data.test
+        return Split(test.images[:images], test.labels[:images]).to(self.device)
+
+    def folder(self, config: RunConfig) -> Path:
+        return self.runs / config.id
+
+    def has(self, network: Network, *, with_rivals: bool) -> bool:
+        needed = (network.config, *(network.rivals if with_rivals else ()))
+        return all((self.folder(config) / WEIGHTS).exists() for config in needed)
+
+    def model(self, config: RunConfig) -> Normalized:
+        return load_run(self.folder(config), config, self.data).to(self.device)
 
 
 def networks_file(results: Path) -> Path:
@@ -37,23 +90,19 @@ def kept_networks(results: Path) -> dict[str, Path]:
 def keep_networks(table: Experiment, runs: Path) -> int:
     """Put the chosen networks into one file, as far as none beside it has them; how many it then has."""
     file, kept = networks_file(table.results), kept_networks(table.results)
-    chosen = _chosen(table)
-    mine = {name: path for name, path in kept.items() if path == file}
-    _check_present([name for name in chosen if name not in kept], runs, len(chosen))
-    tensors: dict[str, Tensor] = {}
-    rest: dict[str, Any] = {}
-    for name in (*mine, *(name for name in chosen if name not in kept)):
-        found, rest[name] = _read(file, name) if name in mine else checkpoint.load(runs / name / WEIGHTS)
-        tensors |= {f"{name}/{key}": tensor for key, tensor in found.items()}
-    if rest:
-        checkpoint.save(file, tensors, rest)
-    return len(rest)
+    wanted = [name for name in _chosen(table, kept, runs) if name not in kept]
+    found = {name: _read(file, name) for name, path in kept.items() if path == file}
+    found |= {name: checkpoint.load(runs / name / WEIGHTS) for name in wanted}
+    tensors = {f"{name}/{key}": tensor for name, (of, _) in found.items() for key, tensor in of.items()}
+    if found:
+        checkpoint.save(file, tensors, {name: rest for name, (_, rest) in found.items()})
+    return len(found)
 
 
 def copy_networks(table: Experiment, runs: Path, folder: Path) -> int:
     """The chosen networks as folders of runs, for other commands; how many there are."""
-    chosen, kept = _chosen(table), kept_networks(table.results)
-    _check_present([name for name in chosen if name not in kept], runs, len(chosen))
+    kept = kept_networks(table.results)
+    chosen = _chosen(table, kept, runs)
     for name in chosen:
         if (runs / name / WEIGHTS).exists():
             for part in (WEIGHTS, CONFIG):
@@ -69,13 +118,12 @@ def unpack(file: Path, name: str, folder: Path) -> None:
     checkpoint.save(folder / name / WEIGHTS, tensors, rest)
 
 
-def _chosen(table: Experiment) -> list[str]:
-    return [network.config.id for network in networks(read_table1(table)[1])]
-
-
-def _check_present(names: list[str], runs: Path, chosen: int) -> None:
-    if away := [name for name in names if not (runs / name / WEIGHTS).exists()]:
-        raise UsageError(f"the weights of {len(away)} of {chosen} networks are not in {runs}: {away[0]}")
+def _chosen(table: Experiment, kept: dict[str, Path], runs: Path) -> list[str]:
+    """The ids; an error if the weights of one are neither kept nor in the folder of runs."""
+    chosen = [network.config.id for network in networks(read_runs(table))]
+    if away := [name for name in chosen if name not in kept and not (runs / name / WEIGHTS).exists()]:
+        raise UsageError(f"the weights of {len(away)} of {len(chosen)} networks are not in {runs}: {away[0]}")
+    return chosen
 
 
 def _read(file: Path, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -18,16 +18,18 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from ..claim import Claim, read_claims
 from ..config import ConfigError, read_toml
-from ..results import experiment_file, experiment_name, results_file
+from ..results import as_frame, experiment_file, experiment_name, results_file
 from ..sweep.experiment import of_protocol
 from ..wording import did_you_mean
-from .chapter import Groups, Quantities
+from .chapter import Quantities
 from .cost import TimeAndError
 from .distances import Distances
+from .measurement import Measurement
 from .robustness import Robustness
-from .subject import Measurement
 
 MEASUREMENTS: dict[int, type[Any]] = {3: Robustness, 4: Distances, 5: TimeAndError}
 KEYS = {"figure", "title", "networks", "beside", "measure", "claims", "remarks"}
@@ -44,10 +46,10 @@ class FigurePlan:
     beside: FigurePlan | None = None
     results: Path = Path()  # the file of its results
 
-    def quantities(self, groups: Groups, beside: Groups) -> Quantities:
+    def quantities(self, frame: pd.DataFrame, beside: pd.DataFrame) -> Quantities:
         """What its claims can be about: of its own records, and of those of the figure beside it."""
         others = {} if self.beside is None else self.beside.measurement.quantities(beside)
-        return {**others, **self.measurement.quantities(groups)}
+        return {**others, **self.measurement.quantities(frame)}
 
     @property
     def units(self) -> dict[str, str]:
@@ -71,7 +73,8 @@ def read_figure(path: Path, results: Path | None = None) -> FigurePlan:
     other, _ = _read(experiment_file(path, beside), results)
     if other.networks != plan.networks:
         raise ConfigError(f"{path}: beside = {beside!r} is about other networks, {other.networks}")
-    if both := set(other.measurement.quantities({})) & set(plan.measurement.quantities({})):
+    nothing = as_frame({})
+    if both := set(other.measurement.quantities(nothing)) & set(plan.measurement.quantities(nothing)):
         raise ConfigError(f"{path}: beside = {beside!r} measures {both.pop()!r} as well: which is meant?")
     return replace(plan, beside=other)
 
@@ -117,17 +120,13 @@ def _is_like(value: Any, default: Any) -> bool:
 def _measurement(path: Path, kind: type[Any], settings: Any) -> Measurement:
     if not isinstance(settings, dict):
         raise ConfigError(f"{path}: [measure] is a part of its own, found measure = {settings!r}")
-    known = [field.name for field in fields(kind)]
-    if unknown := [name for name in settings if name not in known]:
-        raise ConfigError(f"{path}: [measure] {unknown[0]}: {did_you_mean(unknown[0], known)}")
+    defaults = {field.name: field.default for field in fields(kind)}
     for name, value in settings.items():
-        if not _is_like(value, getattr(kind(), name)):
-            example = str(getattr(kind(), name)).translate(str.maketrans("()", "[]"))
-            what = (
-                "something like"
-                if not isinstance(value, list)
-                else "a list, rising if it is of numbers, like"
-            )
-            raise ConfigError(f"{path}: [measure] {name} = {value!r}: needs {what} {example}")
+        if name not in defaults:
+            raise ConfigError(f"{path}: [measure] {name}: {did_you_mean(name, defaults)}")
+        if not _is_like(value, defaults[name]):
+            example = str(defaults[name]).translate(str.maketrans("()", "[]"))
+            many = "a list, rising if it is of numbers," if isinstance(value, list) else "something"
+            raise ConfigError(f"{path}: [measure] {name} = {value!r}: needs {many} like {example}")
     made: Measurement = kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()})
     return made

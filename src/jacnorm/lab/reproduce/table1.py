@@ -1,22 +1,27 @@
-"""Table 1: test accuracy of each method, ours beside the paper's."""
+"""Table 1: test accuracy of each method, ours beside the paper's, the settings, and the epochs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
-from ..results import Selection, select
+import pandas as pd
+
+from ..config import TOLD_BY_THE_LABEL, RunConfig, field_names
 from ..sweep.experiment import Experiment
-from .chapter import POINTS, Chapter, Outcome, Points, Quantities, Table
-from .choice import Choice, choose, diverged, missing, under_way
+from ..tables import NOTHING, mean_sd, plain, signed, spread
+from ..wording import count
+from .chapter import POINTS, Chapter, Outcome, Quantities, Table
 from .claims import decide
-from .epochs import best_accuracies, epoch_table, is_watched, late_accuracies
-from .numbers import NOTHING, count, mean_sd, signed
-from .settings import settings_table, with_settings
-from .statistics import PAPER_RUNS, Summary, Values, standard_errors, summary
+from .runs import LATE, Runs, read_runs
+from .statistics import standard_errors
 
 ALIKE = 2  # standard errors
+ALWAYS = ["learning_rate", "batch_size", "weight"]  # in each table of settings
+QUANTITIES = ("accuracy", "best_accuracy", "late_accuracy", "sigma")
 BY = {"paper": "the test split", "held-out": "held-out images"}  # what each protocol chooses by
+LOSSES = {"paper": "test loss", "held-out": "held-out loss"}
 PROTOCOLS = {
     "paper": "Protocol “paper”: settings are chosen by the loss on the test split, and accuracy is reported "
     "on the same split, which is how we read the paper; so accuracies are biased upwards a little.",
@@ -25,65 +30,57 @@ PROTOCOLS = {
 }
 
 
-def read_table1(experiment: Experiment) -> tuple[Selection, tuple[Choice, ...]]:
-    stored = select(experiment.results, {run.id for run in experiment.all_runs})
-    return stored, choose(experiment, stored.results)
-
-
 def table1(experiment: Experiment) -> Chapter:
     """All that is told of it; nothing is trained."""
-    stored, choices = read_table1(experiment)
-    accuracy = {choice.label: accuracies(choice) for choice in choices}
-    to_come = under_way(experiment, stored)
-    quantities = _quantities(experiment, choices)
+    runs = read_runs(experiment)
+    quantities: dict[str, pd.DataFrame] = {name: runs.by_seed(name) for name in QUANTITIES}
+    quantities["paper"] = pd.DataFrame({label: [mean] for label, (mean, _) in experiment.paper.items()})
+    accuracy = _accuracy(experiment, quantities)
+    there, units = len(runs.choices) > 0, dict.fromkeys(quantities, POINTS)
     return Chapter(
         name=experiment.name,
         title=experiment.title,
-        notes=(
-            *how_chosen(experiment),
-            *agreement(experiment, accuracy),
-            *diverged(experiment, stored),
-            *missing(experiment, stored, choices),
-        ),
-        tables=_tables(experiment, choices, whole=not to_come),
-        verdicts=_verdicts(experiment, choices, quantities) if choices else (),
+        notes=(*how_chosen(experiment), *_agreement(accuracy), *runs.diverged, *runs.missing),
+        tables=stamped(experiment, _tables(runs, accuracy)) if there else (),
+        verdicts=with_settings(decide(experiment.claims, quantities, units), runs) if there else (),
         quantities=quantities,
-        warnings=stored.warnings,
-        under_way=to_come,
-        accuracy=_points(experiment, accuracy),
-        results=tuple(stored.results.values()),
+        warnings=runs.stored.warnings,
+        under_way=runs.under_way,
+        accuracy=accuracy if accuracy["mean"].notna().any() else None,
+        results=tuple(runs.stored.records.values()),
     )
 
 
-def agreement(experiment: Experiment, accuracy: Mapping[str, Values]) -> tuple[str, ...]:
+def _accuracy(experiment: Experiment, quantities: Quantities) -> pd.DataFrame:
+    """A row a method: ours, the paper's, and what is between them."""
+    of = quantities["accuracy"]
+    paper = pd.DataFrame.from_dict(experiment.paper, orient="index", columns=["paper", "paper_sd"])
+    found = pd.DataFrame({"mean": of.mean(), "sd": of.std()}).join(paper)
+    found["difference"] = found["mean"] - found["paper"]
+    found["errors"] = [standard_errors(of[name], *found.loc[name, ["paper", "paper_sd"]]) for name in of]
+    return found
+
+
+def _agreement(accuracy: pd.DataFrame) -> tuple[str, ...]:
     """Whether our means are the paper's, in words."""
-    alike: list[str] = []
-    below: list[str] = []
-    above: list[str] = []
-    for label in filter(experiment.paper.__contains__, experiment.labels):
-        ours = _summary(list(accuracy.get(label, {}).values()))
-        errors = None if ours is None else standard_errors(ours, *experiment.paper[label])
-        if errors is not None:
-            (alike if abs(errors) < ALIKE else below if errors < 0 else above).append(label)
-    if not (alike or below or above):
+    errors = accuracy["errors"].dropna()
+    if errors.empty:
         return ()
-    told = [f"Within {ALIKE} standard errors of the paper's mean: {_quoted(alike) or 'not one'}"]
-    told += [f"further {side}: {_quoted(of)}" for side, of in (("below", below), ("above", above)) if of]
-    return (f"{'; '.join(told)}.",)
+    told = f"Within {ALIKE} standard errors of the paper's mean: "
+    told += _quoted(errors.index[errors.abs() < ALIKE]) or "not one"
+    for side, far in (("below", errors <= -ALIKE), ("above", errors >= ALIKE)):
+        if far.any():
+            told += f"; further {side}: {_quoted(errors.index[far])}"
+    return (f"{told}.",)
 
 
-def _quoted(labels: Sequence[str]) -> str:
+def _quoted(labels: Iterable[str]) -> str:
     """One of them is called none."""
     return ", ".join(f"“{label}”" for label in labels)
 
 
-def accuracies(choice: Choice) -> Values:
-    return {seed: 100 * result["test"]["accuracy"] for seed, result in choice.runs.items()}
-
-
 def how_chosen(experiment: Experiment) -> tuple[str, ...]:
     """Stages and protocol, in full; `in_short` goes with every other table and figure."""
-    protocols = [PROTOCOLS[name] for name in sorted({run.protocol for run in experiment.runs})]
     seeds, epochs = len({run.seed for run in experiment.runs}), experiment.runs[0].epochs
     full = f"{count(seeds, 'seed')}, {count(epochs, 'epoch')}"
     if experiment.screening_epochs is None:
@@ -93,119 +90,162 @@ def how_chosen(experiment: Experiment) -> tuple[str, ...]:
             f"Two-stage screening: {count(len(experiment.screening_runs()), 'setting')}, 1 seed, "
             f"{count(experiment.screening_epochs, 'epoch')}; then the best of each method, {full}."
         )
-    return (stages, *protocols)
+    return stages, PROTOCOLS[experiment.runs[0].protocol]
 
 
-def stages_in_short(experiment: Experiment) -> str:
+def _stages(experiment: Experiment) -> str:
     return "the whole grid" if experiment.screening_epochs is None else "two-stage screening"
 
 
 def in_short(experiment: Experiment) -> str:
-    protocols = sorted({run.protocol for run in experiment.runs})
-    by, names = " and ".join(BY[name] for name in protocols), " and ".join(f"“{name}”" for name in protocols)
-    return f"{stages_in_short(experiment)} by the loss on {by} (protocol {names})"
+    protocol = experiment.runs[0].protocol
+    return f"{_stages(experiment)} by the loss on {BY[protocol]} (protocol “{protocol}”)"
 
 
 def stamped(experiment: Experiment, tables: Iterable[Table]) -> tuple[Table, ...]:
     """A table may be copied from where the notes stand, so its caption says how it came about."""
-    protocol = " and ".join(sorted({run.protocol for run in experiment.runs}))
-    words = f"(Protocol “{protocol}”, {stages_in_short(experiment)}.)"
+    words = f"(Protocol “{experiment.runs[0].protocol}”, {_stages(experiment)}.)"
     return tuple(replace(table, caption=f"{table.caption} {words}") for table in tables)
 
 
-def _tables(experiment: Experiment, choices: Sequence[Choice], whole: bool) -> tuple[Table, ...]:
-    if not choices:
-        return ()
-    highest = _highest(experiment, choices) if whole else None  # else it may be yet to come
-    found = [_accuracy_table(experiment, choices, highest), settings_table(experiment, choices)]
-    if is_watched(experiment) and any(choice.runs for choice in choices):
-        found.append(epoch_table(experiment, choices))
-    return stamped(experiment, found)
+def _tables(runs: Runs, accuracy: pd.DataFrame) -> list[Table]:
+    found = [_accuracy_table(runs, accuracy), _settings_table(runs)]
+    watched = runs.experiment.paper and runs.experiment.runs[0].protocol == "paper"
+    if watched and len(runs.networks):  # on the very images that the paper's numbers are of
+        found.append(_epoch_table(runs, accuracy))
+    return found
 
 
-def _highest(experiment: Experiment, choices: Sequence[Choice]) -> str | None:
-    """Of the paper's methods, since ours are not what it compares, those of which no seed diverged."""
-    compared = experiment.paper or experiment.labels
-    rivals = [c for c in choices if len(c.runs) == c.seeds and c.label in compared]
-    means = {c.label: summary(list(accuracies(c).values())).mean for c in rivals}
-    return max(means, key=lambda label: means[label], default=None)
-
-
-def _accuracy_table(experiment: Experiment, choices: Sequence[Choice], highest: str | None) -> Table:
-    chosen = {choice.label: choice for choice in choices}
-    header = (
-        *("method", "n"),
-        *(("ours", "paper", "difference", "in s.e.") if experiment.paper else ("accuracy",)),
-        "σ",
-    )
+def _accuracy_table(runs: Runs, accuracy: pd.DataFrame) -> Table:
+    with_paper = bool(runs.experiment.paper)
+    columns = ("ours", "paper", "difference", "in s.e.") if with_paper else ("accuracy",)
     theirs = (
-        "The difference to the paper's is also in standard errors (s.e.). Five runs in the paper; methods "
-        "that it has no number for are ours. "
+        " The difference to the paper's is also in standard errors (s.e.). Five runs in the paper; methods "
+        "that it has no number for are ours."
     )
+    sigma, seeds = runs.by_seed("sigma"), runs.frame["seed"].nunique()
+    trained = sigma.count()
+    rows = []
+    for label, row in accuracy.iterrows():
+        n = f"{seeds}" if trained[label] == seeds else f"{trained[label]} of {seeds}"
+        compared = (
+            mean_sd(row["paper"], row["paper_sd"]),
+            signed(row["difference"]),
+            signed(row["errors"], 1),
+        )
+        ours = mean_sd(row["mean"], row["sd"])
+        rows.append((label, n, ours, *(compared if with_paper else ()), spread(sigma[label])))
+    header = ("method", "n", *columns, "σ")
+    highest = _highest(runs, accuracy)
     return Table(
         caption="Test accuracy in percent, mean ± standard deviation over n seeds; σ is the mean spectral "
-        f"norm on the first test images, normalized input. {theirs if experiment.paper else ''}".strip(),
+        f"norm on the first test images, normalized input.{theirs if with_paper else ''}",
         header=header,
-        rows=tuple(_row(experiment, label, chosen.get(label)) for label in experiment.labels),
-        best=frozenset(
-            (i, j) for i, name in enumerate(experiment.labels) if name == highest for j in range(len(header))
-        ),
-        bold="the highest mean" + " of the paper's methods" * bool(experiment.paper),
+        rows=tuple(rows),
+        best=frozenset((i, j) for i, r in enumerate(rows) if r[0] == highest for j in range(len(header))),
+        bold="the highest mean" + " of the paper's methods" * with_paper,
     )
 
 
-def _row(experiment: Experiment, label: str, choice: Choice | None) -> tuple[str, ...]:
-    runs = choice.runs if choice is not None else {}
-    seeds = len({run.seed for run in experiment.runs})
-    ours = _summary([100 * result["test"]["accuracy"] for result in runs.values()])
-    sigma = _summary([result["test"]["sigma"] for result in runs.values()])
-    n = f"{seeds}" if len(runs) == seeds else f"{len(runs)} of {seeds}"
-    theirs = _compared(ours, experiment.paper.get(label)) if experiment.paper else ()
-    return (label, n, mean_sd(ours), *theirs, mean_sd(sigma))
+def _highest(runs: Runs, accuracy: pd.DataFrame) -> str | None:
+    """Of the paper's methods, since ours are not what it compares, those of which no seed diverged.
+
+    While runs are to come there is none.
+    """
+    trained, choices = runs.networks["method"].value_counts(), runs.choices
+    whole = [name for name, seeds in choices["seeds"].items() if trained.get(name) == seeds]
+    compared = accuracy["mean"][[name for name in whole if name in (runs.experiment.paper or whole)]]
+    return compared.idxmax() if len(compared) and not runs.under_way else None
 
 
-def _compared(ours: Summary | None, paper: Sequence[float] | None) -> tuple[str, str, str]:
-    """The paper's, and how far ours is from it."""
-    if paper is None:
-        return NOTHING, NOTHING, NOTHING
-    mean, sd = paper
-    shown = mean_sd(Summary(PAPER_RUNS, mean, sd))
-    if ours is None:
-        return shown, NOTHING, NOTHING
-    errors = standard_errors(ours, mean, sd)
-    return shown, signed(ours.mean - mean), NOTHING if errors is None else signed(errors, 1)
+def _settings_table(runs: Runs) -> Table:
+    experiment, loss = runs.experiment, LOSSES[runs.experiment.runs[0].protocol]
+    screened = experiment.screening_epochs is not None
+    by, later = ("of the screening run", ("in the end",)) if screened else ("mean over seeds", ())
+    known = [name for name in field_names() if name not in (*ALWAYS, *TOLD_BY_THE_LABEL, "seed")]
+    varied = runs.full[known].nunique()
+    names = [*ALWAYS, *varied.index[varied > 1]]
+    grid = sorted(runs.full["weight"].unique())
+    rows = []
+    for label, choice in runs.choices.iterrows():
+        setting = choice["config"].relevant()
+        edge = "*" * (len(grid) > 2 and setting.get("weight") in (grid[0], grid[-1]))  # of two, each is
+        cells = [edge * (name == "weight") + _shown(setting.get(name)) for name in names]
+        ended = runs.networks["loss"][runs.networks["method"] == label]
+        ends = [spread(ended, 3)] if screened else []
+        losses = (plain(choice["loss"], 3), plain(choice["next_best"], 3), *ends)
+        rows.append((label, *cells, *losses, f"{choice['compared']} of {choice['settings']}"))
+    starred = any(cell.startswith("*") for row in rows for cell in row)
+    return Table(
+        caption=f"Settings chosen for each method: the lowest {loss} ({by}) among those compared, beside the "
+        "next best setting's"
+        + "; in the end: after all epochs, mean ± standard deviation over seeds" * screened
+        + "."
+        + " An asterisk: at the edge of the grid." * starred,
+        header=("method", *map(_title, names), loss, "next best", *later, "compared"),
+        rows=tuple(rows),
+    )
 
 
-def _quantities(experiment: Experiment, choices: Sequence[Choice]) -> dict[str, dict[str, Values]]:
-    nothing: dict[str, Values] = {label: {} for label in experiment.labels}
-    of = {
-        "accuracy": accuracies,
-        "best_accuracy": best_accuracies,
-        "late_accuracy": late_accuracies,
-        "sigma": lambda choice: {seed: result["test"]["sigma"] for seed, result in choice.runs.items()},
-    }
-    paper: dict[str, dict[str, Values]] = {
-        "paper": {label: {0: mean} for label, (mean, _) in experiment.paper.items()}
-    }
-    return paper | {
-        name: nothing | {choice.label: found(choice) for choice in choices} for name, found in of.items()
-    }
+def _epoch_table(runs: Runs, accuracy: pd.DataFrame) -> Table:
+    """Which epoch counts? The paper does not say."""
+    rows, some = [], min(LATE, runs.experiment.runs[0].epochs)
+    for label in runs.choices.index:
+        mine = runs.networks[runs.networks["method"] == label]
+        if len(mine):
+            last, late, lowest, highest = (
+                spread(mine[name])
+                for name in ("last", "late_accuracy", "lowest_loss_accuracy", "best_accuracy")
+            )
+            when = [f" ({mine[name].median():.0f})" for name in ("lowest_loss_epoch", "best_epoch")]
+            theirs = mean_sd(*accuracy.loc[label, ["paper", "paper_sd"]])
+            rows.append((label, str(len(mine)), last, late, lowest + when[0], highest + when[1], theirs))
+    return Table(
+        caption="Test accuracy in percent by the epoch that counts, mean ± standard deviation over n seeds: "
+        "the last, which claims are about unless they say otherwise; the mean of the last "
+        f"{some}; those of the lowest test loss and of the highest accuracy, with the median epoch in "
+        "brackets. These two are chosen by the test split itself, which flatters them. The paper does not "
+        "say which it takes.",
+        header=("method", "n", "last", f"last {some}", "lowest test loss", "most accurate", "paper"),
+        rows=tuple(rows),
+    )
 
 
-def _verdicts(
-    experiment: Experiment, choices: Sequence[Choice], quantities: Quantities
-) -> tuple[Outcome, ...]:
-    verdicts = decide(experiment.claims, quantities, dict.fromkeys(quantities, POINTS))
-    return with_settings(verdicts, choices)
+def with_settings(verdicts: Sequence[Outcome], runs: Runs) -> tuple[Outcome, ...]:
+    """Two methods may differ in more than the regularizer, which a reader must not miss."""
+    chosen = runs.choices["config"]
+    found = []
+    for verdict in verdicts:
+        settings = [chosen[name] for name in verdict.compared if name in chosen]
+        if len(settings) == 2 and (others := differing_settings(*settings)):
+            verdict = replace(verdict, evidence=f"{verdict.evidence}; settings differ, too: {others}")
+        found.append(verdict)
+    return tuple(found)
 
 
-def _points(experiment: Experiment, accuracy: dict[str, Values]) -> tuple[Points, Points] | None:
-    summaries = {label: summary(list(values.values())) for label, values in accuracy.items() if values}
-    if not summaries:
-        return None
-    ours: Points = {label: (found.mean, found.sd) for label, found in summaries.items()}
-    return ours, {label: (mean, sd) for label, (mean, sd) in experiment.paper.items()}
+def differing_settings(a: RunConfig, b: RunConfig) -> str:
+    """
+    >>> slow = RunConfig(method="none", learning_rate=0.001, batch_size=16)
+    >>> differing_settings(RunConfig(), slow)
+    'learning rate 0.01 and 0.001, batch size 32 and 16'
+    """
+    ours, theirs = a.relevant(), b.relevant()
+    told = TOLD_BY_THE_LABEL | ({"weight"} if a.method != b.method else set())  # each has a λ of its own
+    names = [n for n in field_names() if n in ours and n in theirs and n not in told and ours[n] != theirs[n]]
+    return ", ".join(f"{_title(name)} {_shown(ours[name])} and {_shown(theirs[name])}" for name in names)
 
 
-def _summary(values: list[float]) -> Summary | None:
-    return summary(values) if values else None
+def _title(name: str) -> str:
+    return "λ" if name == "weight" else name.replace("_", " ")
+
+
+def _shown(value: Any) -> str:
+    """
+    >>> _shown(None), _shown(True), _shown(1e-4), _shown("lenet")
+    ('–', 'yes', '0.0001', 'lenet')
+    """
+    if value is None:  # of no meaning for the method
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)

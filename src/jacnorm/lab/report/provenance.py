@@ -1,4 +1,4 @@
-"""What is not as in the paper, and why: from page.toml, and what is told by the experiments themselves."""
+"""Where a page comes from: what deviates from the paper, and the commands that make it again."""
 
 from __future__ import annotations
 
@@ -6,27 +6,26 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..config import read_toml
-from ..reproduce.catalog import PAGE, Item
+from ..reproduce.catalog import PAGE, QUICK_FOLDER, Item
 from ..sweep.experiment import Experiment
 
-# (what the paper has, what is here, why)
-Deviation = tuple[str, str, str]
+Deviation = tuple[str, str, str]  # what the paper has, what is here, why
 
 
 def deviations(items: Sequence[Item], folder: Path) -> list[Deviation]:
-    """Those that concern these tables and figures."""
+    """Those that concern these tables and figures: from page.toml, and what the experiments tell."""
     page = folder / PAGE
     if not items or not page.exists():
         return []
     told = read_toml(page).get("deviations", [])
-    always = [one for one in told if not {"figure", "net"} & set(one)]
     figures = {item.figure.figure for item in items if item.figure is not None}
+    nets = {run.net for item in items for run in item.table.runs}
+    always = [one for one in told if not {"figure", "net"} & set(one)]
     by_figure = [
         {**one, "paper": f"Figure {one['figure']}: {one['paper']}"}
         for one in told
         if one.get("figure") in figures
     ]
-    nets = {run.net for item in items for run in item.table.runs}
     by_net = [one for one in told if one.get("net") in nets]
     found = [(one["paper"], one["here"], one["why"]) for one in (*always, *by_figure, *by_net)]
     return [*_screening(items), *found]
@@ -54,3 +53,26 @@ def _work(table: Experiment) -> float:
     first = table.screening_runs()
     second = table.chosen_runs({run.id: 0.0 for run in first})  # as many, whichever are chosen
     return sum(run.epochs for run in (*first, *second)) / sum(run.epochs for run in table.runs)
+
+
+def commands(present: Sequence[Item], results: Path | None) -> tuple[str, ...]:
+    where = "" if results is None else f" --results {results}"
+    shipped = [item for item in present if item.is_papers or item.is_quick]
+    own = [item for item in present if item not in shipped]
+    figures = [item for item in own if item.figure is not None]
+    drawn = {item.table_file for item in figures}  # reproduce trains these
+    tables = [item.file for item in own if item.figure is None and item.file not in drawn]
+    files = "" if shipped else "".join(f" {item.file}" for item in own)
+    return (
+        *dict.fromkeys(_reproduce(item, results, where) for item in shipped),
+        *(f"jacnorm sweep {file}{where}" for file in tables),
+        *(f"jacnorm reproduce {item.file}{where}" for item in figures),
+        f"jacnorm report{files}{where}",
+    )
+
+
+def _reproduce(item: Item, results: Path | None, where: str) -> str:
+    quick = item.is_quick and results == QUICK_FOLDER
+    which = "--quick" if quick else f"--data {item.data}{where}"
+    protocol = item.table.runs[0].protocol
+    return f"jacnorm reproduce all {which}" + (f" --protocol {protocol}" if protocol != "paper" else "")

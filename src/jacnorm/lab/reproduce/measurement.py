@@ -1,0 +1,57 @@
+"""What a figure measures of networks: its settings, how, and what is told of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pandas as pd
+
+from .chapter import Quantities, Table
+
+if TYPE_CHECKING:
+    from .networks import Bench, Network
+
+
+class Measurement(ABC):
+    """Frozen dataclasses, whose fields are the settings that [measure] may have.
+
+    A frame has a row for each network that is measured whole, as `results.as_frame` makes it.
+    """
+
+    methods: tuple[str, ...] | None = None  # the methods whose networks it needs; None is all of them
+    needs_rivals: ClassVar[bool] = False  # whether a network is measured beside those of the other methods
+    is_portable: ClassVar[bool] = True  # whether its numbers are the same on any machine
+    units: ClassVar[Mapping[str, str]]  # of each quantity, as it stands after a difference
+
+    @abstractmethod
+    def kinds(self, network: Network) -> dict[str, dict[str, Any]]:
+        """Each thing to measure on a network, with all that its numbers depend on."""
+
+    @abstractmethod
+    def measure(self, kind: str, network: Network, bench: Bench) -> dict[str, Any]:
+        """One of them, as a part of the network's record."""
+
+    @abstractmethod
+    def notes(self, frame: pd.DataFrame) -> tuple[str, ...]: ...
+
+    @abstractmethod
+    def quantities(self, frame: pd.DataFrame) -> Quantities:
+        """By name. What has no records is not left out, but has no values."""
+
+    @abstractmethod
+    def tables(self, frame: pd.DataFrame) -> tuple[Table, ...]: ...
+
+
+def by_seed(frame: pd.DataFrame, values: Any) -> pd.DataFrame:
+    """A row a seed, a column a method, of a value for each row of a frame."""
+    of = pd.DataFrame({"seed": frame["seed"], "method": frame["method"].astype(object), "value": values})
+    wide = of.pivot(index="seed", columns="method", values="value")
+    return wide.reindex(columns=list(frame["method"].cat.categories)).astype(float)
+
+
+def sizes(frame: pd.DataFrame) -> dict[str, int]:
+    """How many networks there are of each method that has any, in the order of the table."""
+    counts = frame["method"].value_counts(sort=False)
+    return {str(name): int(n) for name, n in counts.items() if n}
