@@ -194,6 +194,9 @@ class Recorder(TorchFunctionMode):
             raise NoRule("it writes into out=")
         if not self.slots.one_dtype and any(t.is_complex() for t in tensors((args, kwargs))):
             raise NoRule("complex numbers")
+        if rule.composed:
+            with self:
+                return rule.apply(*args, **kwargs)
         if kwargs and rule.data != 1:
             args, kwargs = placed(rule, args, kwargs)
             slots = self.slots.each(args)

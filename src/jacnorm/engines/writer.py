@@ -49,6 +49,8 @@ class Writer:
         if not parts and self.slots.unchanged(sources, first):
             return
         slot = self.slots.bundle() if parts else self.slots.new(first)
+        for part in y if parts else ():  # now, as the step may read them
+            self.slots.new(part)
         reads = tuple([self._position(t) for t in call.reads])
         learns = any(t.requires_grad for t in call.reads)
         push, pull, terms, meet = call.push, call.pull, call.terms, call.meet
@@ -74,6 +76,8 @@ class Writer:
         graph: ByAutograd,
     ) -> None:
         target = self.slots.new(ys[0]) if len(ys) == 1 else self.slots.bundle()
+        for y in ys if len(ys) > 1 else ():
+            self.slots.new(y)
         learns = any(e is not None for e in edges)
         push, pull = graph.push, graph.pull
         self.steps.append(
@@ -87,8 +91,9 @@ class Writer:
         count = len(ys)
         for i, y in enumerate(ys):
             push, pull = _taking(i, count)
-            if y.is_floating_point() or y.is_complex():
-                self.steps.append(Step(name, (bundle,), self.slots.new(y), push, pull, False))
+            slot = self.slots.of(y)
+            if slot is not None and (y.is_floating_point() or y.is_complex()):
+                self.steps.append(Step(name, (bundle,), slot, push, pull, False))
 
     def _position(self, t: Tensor) -> int:
         """Where the values of what the steps read will have t (see `Tape.values`)."""

@@ -18,6 +18,7 @@ from . import (  # noqa: F401
     pairs,
     pooling,
     products,
+    recurrent,
     resampling,
     scattering,
     shapes,
