@@ -192,7 +192,9 @@ class Recorder(TorchFunctionMode):
     ) -> Any:
         if kwargs and kwargs.get("out") is not None:
             raise NoRule("it writes into out=")
-        if not self.slots.one_dtype and any(t.is_complex() for t in tensors((args, kwargs))):
+        if not (rule.of_complex or self.slots.one_dtype) and any(
+            map(torch.is_complex, tensors((args, kwargs)))
+        ):
             raise NoRule("complex numbers")
         if rule.composed:
             with self:

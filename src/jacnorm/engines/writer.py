@@ -11,7 +11,7 @@ from ..pytorch.precision import any_autocast_enabled, as_recorded
 from ..pytorch.tracing import inside_torch_func, tracing
 from .by_autograd import ByAutograd, handle
 from .reads import Reads
-from .rules import RULES, Call
+from .rules import RULES, Call, NoRule
 from .slots import Slots
 from .tape import Kept, Parts, Slot, Step, Tape, version
 
@@ -44,8 +44,10 @@ class Writer:
         first, parts = y, False
         if not isinstance(y, Tensor):
             first, parts = y[0], RULES[name].parts  # else the others are indices
-        if not isinstance(first, Tensor) or not first.is_floating_point():
+        if not isinstance(first, Tensor) or not (first.is_floating_point() or first.is_complex()):
             return
+        if first.is_complex() and not RULES[name].of_complex:
+            raise NoRule("complex numbers")
         if not parts and self.slots.unchanged(sources, first):
             return
         slot = self.slots.bundle() if parts else self.slots.new(first)

@@ -13,6 +13,7 @@ from . import (  # noqa: F401
     contractions,
     cumulative,
     dropout,
+    fourier,
     moving,
     norms,
     pairs,

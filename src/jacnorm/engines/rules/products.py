@@ -51,16 +51,28 @@ def shape_of(operand: Any) -> torch.Size:
     return operand.shape if isinstance(operand, Tensor) else torch.Size()
 
 
-@rule("mul", "multiply", "__mul__", "__rmul__", data=2, product=True)
+def conjugate(factor: Any) -> Any:
+    return factor.conj() if isinstance(factor, Tensor) and factor.is_complex() else factor
+
+
+def check_factors(*factors: Any) -> None:
+    """Fᵀ multiplies with their conjugates, and a real factor has a real gradient."""
+    kinds = {v.is_complex() for v in factors if isinstance(v, Tensor)}
+    if len(kinds) > 1 or any(isinstance(v, complex) for v in factors):
+        raise NoRule("a product of real and complex numbers")
+
+
+@rule("mul", "multiply", "__mul__", "__rmul__", data=2, product=True, of_complex=True)
 def multiply(followed: Any, x: Any, y: Any) -> Call:
+    check_factors(x, y)
     shapes = shape_of(x), shape_of(y)
     return bilinear(
         followed,
         x,
         y,
         torch.mul,
-        lambda c, y: sum_to(c * y, shapes[0]),
-        lambda c, x: sum_to(c * x, shapes[1]),
+        lambda c, y: sum_to(c * conjugate(y), shapes[0]),
+        lambda c, x: sum_to(c * conjugate(x), shapes[1]),
     )
 
 
