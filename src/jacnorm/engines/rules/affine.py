@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..tape import sum_to
 from . import one_channel
-from .products import bilinear, check_factors, conjugate
+from .products import bilinear, check_factors, conjugate, plus_product
 from .table import REST, Call, NoRule, rule
 
 aten = torch.ops.aten
@@ -168,32 +168,8 @@ def shifted_product(
 ) -> Call:
     """G: beta·b + alpha·x y."""
     inner = product(followed[1:], x, y) if any(followed[1:]) else None
-    shape, full = bias.shape, torch.broadcast_shapes(bias.shape, (*x.shape[:-1], y.shape[-1]))
-
-    def push(*values: Any) -> Tensor:
-        *read, tb, tx, ty = values
-        shifted = None if tb is None else (beta * tb).expand(full)
-        if inner is None:
-            assert shifted is not None
-            return shifted
-        multiplied = alpha * inner.push(*read, tx, ty)
-        return multiplied if shifted is None else shifted + multiplied
-
-    def pull(*values: Any) -> list[Tensor | None]:
-        *read, c = values
-        for_bias = sum_to(beta * c, shape) if followed[0] else None
-        return [for_bias, *((None, None) if inner is None else inner.pull(*read, alpha * c))]
-
-    if inner is None:
-        return Call(push, pull)
-    terms = inner.terms
-    assert terms is not None
-
-    def for_factors(*values: Any) -> Any:
-        *read, c, _, tx, ty = values
-        return terms(*read, alpha * c, tx, ty)
-
-    return Call(push, pull, inner.reads, for_factors)
+    shape = torch.broadcast_shapes(bias.shape, (*x.shape[:-1], y.shape[-1]))
+    return plus_product(followed, bias, inner, shape, beta, alpha)
 
 
 @rule("einsum", data=REST, product=True, of_complex=True)

@@ -97,7 +97,9 @@ def imaginary_part(x: Tensor) -> Call:
 
 @rule("view_as_real", of_complex=True)
 def as_pairs(x: Tensor) -> Call:
-    return Call(torch.view_as_real, lambda c: torch.view_as_complex(c.contiguous()))
+    return Call(
+        lambda v: torch.view_as_real(v.resolve_conj()), lambda c: torch.view_as_complex(c.contiguous())
+    )
 
 
 @rule("view_as_complex", of_complex=True)
