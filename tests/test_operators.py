@@ -128,6 +128,7 @@ def test_products_with_zeros(product, zeros):
     assert list(differences(made(lambda x: product(x, 1), x))) == []
 
 
+INF, POWERS = float("inf"), torch.tensor([2.0, 0.0, -1.5]).double()
 INDEX = torch.tensor([[0, 2, 2], [1, 0, 1]])
 BY_RULE = {
     "power of a constant": lambda x: 2.5**x,
@@ -142,6 +143,21 @@ BY_RULE = {
     "far from the largest": lambda x: (x - torch.tensor([900.0, 0.0, -900.0]).double()).logcumsumexp(1),
     "rows and rows": lambda x: torch.cosine_similarity(x[None], x.sin()[:, None], -1),
     "remainder": lambda x: (7 * x) % 2,
+    "powers of x": lambda x: (x.square() + 1) ** POWERS + torch.pow(x, torch.tensor(3)),
+    "x as a power": lambda x: torch.pow(POWERS.exp(), x) + torch.pow(2.5, x) + x.square().pow(x.sin()),
+    "to the power of zero": lambda x: x.pow(POWERS.mul(0)) + x.exp().float_power(POWERS),
+    "norms of other orders": lambda x: torch.cat([x.norm(p, dim=1) for p in (0, 0.5, 1, 1.5, 3, INF, -INF)])[
+        None
+    ],
+    "norms of all": lambda x: torch.stack([torch.linalg.vector_norm(x, p) for p in (1, 3, INF)])[None],
+    "largest of equals": lambda x: torch.linalg.vector_norm(torch.cat([x, -x]), INF, 0),
+    "norms of nothing": lambda x: torch.stack([(x - x).norm(p, dim=1) for p in (1, 2, 3, INF)]) + x.sum(1),
+    "normalized by other norms": lambda x: (
+        torch.nn.functional.normalize(x, p=1) + (torch.nn.functional.normalize(x, p=3))
+    ),
+    "short rows": lambda x: torch.cosine_similarity(1e-9 * x, x.sin(), 1, 1e-8),
+    "distances": lambda x: torch.pairwise_distance(x, x.sin(), 1) + torch.pairwise_distance(x, 2 * x, 3),
+    "interpolated": lambda x: torch.lerp(x, x.sin(), x.cos()) + x.lerp(x.exp(), 0.3),
     "near zero": lambda x: torch.sinc(x * torch.tensor([0.0, 1e-3, 0.03]).double()),
 }
 

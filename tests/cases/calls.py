@@ -15,6 +15,7 @@ ONES = torch.ones(4, dtype=torch.bool)
 MASK = torch.tensor([True, False, True, True])
 PLACES = torch.tensor([2, 0, 0, 3])
 FACTOR = torch.linspace(0.5, 2, 4, dtype=torch.float64)
+GATE = torch.complex(*torch.linspace(-1, 1, 24, dtype=torch.float64).view(2, 3, 4).sin())
 SQUARE = torch.linspace(-1, 1, 16, dtype=torch.float64).view(4, 4)
 
 
@@ -65,8 +66,47 @@ def _assigned_row(x: Tensor) -> Tensor:
     return y
 
 
+def _spectral(z: Tensor) -> Tensor:
+    y = torch.zeros_like(z)
+    y[:, :2, 1:] = z[:, :2, 1:] * GATE[:2, :3]
+    return torch.fft.irfft(y)
+
+
 def _plain_batch_norm(x: Tensor) -> Tensor:
     return torch.batch_norm(x, FACTOR, FACTOR, FACTOR, FACTOR, False, 0.1, 1e-5, False)
+
+
+# Functions of x, of shape (batch, 4, 6), with complex numbers on the way.
+FOURIER: dict[str, Callable[[Tensor], Tensor]] = {
+    "fft, real part": lambda x: torch.fft.fft(torch.fft.fft(x), dim=1).real.tanh(),
+    "fft, imaginary part": lambda x: (
+        torch.fft.fft2(x, norm="ortho").imag + torch.fft.fftn(x, dim=(1, 2)).imag
+    ),
+    "rfft of even and odd lengths": lambda x: torch.cat(
+        [torch.view_as_real(torch.fft.rfft(x, n)).flatten(1) for n in (5, 6, 9)], 1
+    ),
+    "irfft of even and odd lengths": lambda x: torch.cat(
+        [torch.fft.irfft(torch.fft.fft(x.sin()), n, norm="forward") for n in (4, 7, None)], 2
+    ),
+    "rfft2 and back": lambda x: torch.fft.irfft2(torch.fft.rfft2(x, s=(3, 7), norm="ortho") * GATE, s=(5, 6)),
+    "rfftn of one axis": lambda x: torch.fft.irfftn(torch.fft.rfftn(x, dim=(1,)), dim=(1,)).square(),
+    "long convolution": lambda x: torch.fft.irfft(torch.fft.rfft(x, n=12) * torch.fft.rfft(x.sin(), n=12)),
+    "ifft": lambda x: torch.view_as_real(torch.fft.ifft(torch.complex(x, x.sin()), 5, 1, "forward")),
+    "ifft2 and ifftn": lambda x: (
+        (torch.fft.ifft2(x + 0j) * torch.fft.ifftn(torch.complex(x, x), dim=(1, 2))).imag
+    ),
+    "shifts": lambda x: torch.fft.irfft(torch.fft.ifftshift(torch.fft.fftshift(torch.fft.rfft(x)).flip(1))),
+    "complex matrices": lambda x: torch.view_as_real(
+        (z := torch.fft.fft(x)) @ z.mT
+        + torch.einsum("bij,bkj->bik", z, z.roll(1, 2))
+        - 2 * z[:, :, :4].sum(1)[:, None]
+    ),
+    "complex vector": lambda x: (torch.fft.fft(x) @ GATE[0].repeat(2)[:6]).real,
+    "written to a part": lambda x: _spectral(torch.fft.rfft(x)),
+    "squares of real and imaginary parts": lambda x: (z := torch.fft.rfft(x)).real.square() + z.imag.square(),
+    "complex without a rule": lambda x: torch.fft.irfft((torch.fft.rfft(x) + 3).abs() * torch.fft.rfft(x)),
+    "real times complex": lambda x: torch.fft.irfft(torch.fft.rfft(x) * x[:, :, :4] + x[:, :, :4]),
+}
 
 
 CALLS = [
@@ -206,6 +246,7 @@ CALLS = [
     _call("addmm", lambda x: torch.addmm(FACTOR, x, FACTOR.diag(), alpha=2), (4,)),
     _call("keyword arguments", lambda x: torch.relu(input=x) + torch.mul(input=x, other=FACTOR), (4,)),
     _call("max_pool with indices", lambda x: F.max_pool2d(x, 2, return_indices=True)[0], (2, 4, 4)),
+    *[_call(name, function, (4, 6)) for name, function in FOURIER.items()],
     _call("straight through", lambda x: x + (x.round() - x).detach() + x * torch.sign(x), (4,)),
     _call("steps", lambda x: x * x.floor() + x.ceil() - x * x.trunc().sgn(), (4,)),
     _call("constants", lambda x: x * x.detach().sign() + torch.ones_like(x) + x.shape[1], (4,)),

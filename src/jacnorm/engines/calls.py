@@ -95,6 +95,12 @@ ASKING = frozenset(
 # Calls that have to do with autograd's graph of the loss alone.
 OF_THE_GRAPH = frozenset(["register_hook", "retain_grad", "get grad_fn", "get _backward_hooks"])
 HARMLESS = (int, float, bool, str, torch.Size, torch.dtype, torch.device, torch.layout, type(None))
+# Calls that are another function if the second argument is a tensor.
+OF_TWO = {
+    "max": "maximum",
+    "min": "minimum",
+    **dict.fromkeys(["pow", "__pow__", "float_power"], "power of a tensor"),
+}
 # What the second argument is called, by one function or another.
 _SECOND = ("other", "mat2", "vec")
 _RENAMED = {"axis": "dim", "keepdims": "keepdim"}
@@ -103,8 +109,8 @@ _RENAMED = {"axis": "dim", "keepdims": "keepdim"}
 def canonical_name(func: Any, args: tuple[Any, ...]) -> tuple[str, bool]:
     """The rule's name for this call, and whether the call writes into its first argument."""
     name, in_place = _name(func)
-    if name in ("max", "min") and len(args) > 1 and isinstance(args[1], Tensor):
-        return f"{name}imum", False
+    if name in OF_TWO and len(args) > 1 and isinstance(args[1], Tensor):
+        return OF_TWO[name], in_place
     return name, in_place
 
 

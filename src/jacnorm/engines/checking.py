@@ -80,14 +80,14 @@ def _compared(own: OwnCall, followed: list[Any], step: Step, call: Call, y: Any)
     result = [
         t
         for t in (y if isinstance(y, tuple | list) else [y])
-        if isinstance(t, Tensor) and t.is_floating_point()
+        if isinstance(t, Tensor) and (t.is_floating_point() or t.is_complex())
     ]
     theirs_y = [y for y in own.outputs if isinstance(y, Tensor) and y.requires_grad]
     count = len(theirs_y)
     if y is None:  # an assignment
         result = theirs_y
     result, theirs_y = result[: len(theirs_y)], theirs_y[: len(result)]
-    eps = max(torch.finfo(t.dtype).eps for t in (*result, *own.used) if t.is_floating_point())
+    eps = max(torch.finfo(t.dtype).eps for t in (*result, *own.used))
     tolerance = min(4 * eps**0.5, COARSE)
     for a, b in zip(result, theirs_y, strict=True):
         if a.shape != b.shape or _distance(a.detach(), b) > tolerance:

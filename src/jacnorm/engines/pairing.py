@@ -48,7 +48,7 @@ class Pairing:
             y, terms = step.by_autograd.meet(c, ts)
             self._add(step, read, terms)
             return y
-        if step.meet is not None and c.dtype != torch.float16:
+        if step.meet is not None and not _is_half(c):
             y, terms = step.meet(*read, c, *ts)
             self._add(step, read, terms)
             return y
@@ -82,7 +82,7 @@ class Pairing:
 
     def _meet(self, step: Step, read: list[Tensor], c: Any, ts: list[Any]) -> None:
         assert step.terms is not None
-        if isinstance(c, Tensor) and c.dtype == torch.float16:  # products of small numbers would vanish
+        if _is_half(c):  # products of small numbers would vanish
             mine, c, ts = tree_map(lambda t: t.float() if isinstance(t, Tensor) else t, (read, c, ts))
             self._add(step, read, step.terms(*mine, c, *ts))
         else:
@@ -131,6 +131,10 @@ class Pairing:
     def after(self, first: Literal["push", "pull"], left: dict[Slot, Any]) -> Pairing:
         self._first, self.left = first, left
         return self
+
+
+def _is_half(c: Any) -> bool:
+    return isinstance(c, Tensor) and c.dtype == torch.float16
 
 
 class _HandedOver(torch.autograd.Function):

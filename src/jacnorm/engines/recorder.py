@@ -193,8 +193,13 @@ class Recorder(TorchFunctionMode):
     ) -> Any:
         if kwargs and kwargs.get("out") is not None:
             raise NoRule("it writes into out=")
-        if not self.slots.one_dtype and any(t.is_complex() for t in tensors((args, kwargs))):
+        if not (rule.of_complex or self.slots.one_dtype) and any(
+            map(torch.is_complex, tensors((args, kwargs)))
+        ):
             raise NoRule("complex numbers")
+        if rule.composed:
+            with self:
+                return rule.apply(*args, **kwargs)
         if kwargs and rule.data != 1:
             args, kwargs = placed(rule, args, kwargs)
             slots = self.slots.each(args)

@@ -13,7 +13,7 @@ from ..pytorch.tracing import inside_torch_func, tracing
 from .by_autograd import ByAutograd, handle
 from .lowered import Lowered
 from .reads import Reads
-from .rules import RULES, Call
+from .rules import RULES, Call, NoRule
 from .slots import Slots
 from .tape import Kept, Parts, Slot, Step, Tape, version
 
@@ -49,11 +49,15 @@ class Writer:
         first, parts = y, False
         if not isinstance(y, Tensor):
             first, parts = y[0], RULES[name].parts  # else the others are indices
-        if not isinstance(first, Tensor) or not first.is_floating_point():
+        if not isinstance(first, Tensor) or not (first.is_floating_point() or first.is_complex()):
             return
+        if first.is_complex() and not RULES[name].of_complex:
+            raise NoRule("complex numbers")
         if not parts and self.slots.unchanged(sources, first):
             return
         slot = self.slots.bundle() if parts else self.slots.new(first)
+        for part in y if parts else ():  # now, as the step may read them
+            self.slots.new(part)
         reads, learns = tuple([self._position(t) for t in call.reads]), False
         for t in call.reads:
             learns = learns or t.requires_grad
@@ -80,6 +84,8 @@ class Writer:
         graph: ByAutograd,
     ) -> None:
         target = self.slots.new(ys[0]) if len(ys) == 1 else self.slots.bundle()
+        for y in ys if len(ys) > 1 else ():
+            self.slots.new(y)
         learns = any(e is not None for e in edges)
         push, pull = graph.push, graph.pull
         self.steps.append(
@@ -93,8 +99,9 @@ class Writer:
         count = len(ys)
         for i, y in enumerate(ys):
             push, pull = _taking(i, count)
-            if y.is_floating_point() or y.is_complex():
-                self.steps.append(Step(name, (bundle,), self.slots.new(y), push, pull, False))
+            slot = self.slots.of(y)
+            if slot is not None and (y.is_floating_point() or y.is_complex()):
+                self.steps.append(Step(name, (bundle,), slot, push, pull, False))
 
     def _position(self, t: Tensor) -> int:
         """Where the values of what the steps read will have t (see `Tape.values`)."""

@@ -53,7 +53,7 @@ def as_recorded(push: Any, pull: Any, terms: Any, dtypes: list[torch.dtype], y: 
         return push, pull, terms
 
     def pull_back(*values: Tensor) -> list[Tensor | None]:
-        return [c if c is None else c.to(d) for c, d in zip(pull(*values), dtypes, strict=True)]
+        return [c if c is None else _as(c, d) for c, d in zip(pull(*values), dtypes, strict=True)]
 
     def meet(*values: Any) -> Any:
         """In the precision of the cotangent, which is the result's."""
@@ -61,6 +61,11 @@ def as_recorded(push: Any, pull: Any, terms: Any, dtypes: list[torch.dtype], y: 
         return terms(*[v.to(c.dtype) if _is_real(v) else v for v in values])
 
     return (lambda *values: push(*values).to(target)), pull_back, terms and meet
+
+
+def _as(c: Tensor, dtype: torch.dtype) -> Tensor:
+    """(The cotangent of a real number has no imaginary part.)"""
+    return (c.real if c.is_complex() and not dtype.is_complex else c).to(dtype)
 
 
 def _is_real(value: Any) -> bool:

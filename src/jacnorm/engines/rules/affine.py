@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..tape import sum_to
 from . import one_channel
-from .products import bilinear
+from .products import bilinear, check_factors, conjugate, plus_product
 from .table import REST, Call, NoRule, rule
 
 aten = torch.ops.aten
@@ -112,23 +112,24 @@ def transposed_convolution(
     return bilinear(followed, x, weight, push, pull, outer)
 
 
-@rule("matmul", "__matmul__", "bmm", "mm", "mv", data=2, product=True)
+@rule("matmul", "__matmul__", "bmm", "mm", "mv", data=2, product=True, of_complex=True)
 def product(followed: Any, x: Tensor, y: Tensor) -> Call:
     """F: t y + x t. Fᵀ: c yᵀ and xᵀ c."""
     if x.dim() < 2:
         raise NoRule("a product with a vector on the left")
+    check_factors(x, y)
     x_shape, y_shape = x.shape, y.shape
     if y.dim() == 1:
         return bilinear(
-            followed, x, y, torch.matmul, _times_row, lambda c, x: sum_to(_column(c) * x, y_shape)
+            followed, x, y, torch.matmul, _times_row, lambda c, x: sum_to(_column(c) * conjugate(x), y_shape)
         )
     return bilinear(
         followed,
         x,
         y,
         torch.matmul,
-        lambda c, y: sum_to(c @ y.mT, x_shape),
-        lambda c, x: _gathered(x, c, y_shape),
+        lambda c, y: sum_to(c @ conjugate(y).mT, x_shape),
+        lambda c, x: _gathered(conjugate(x), c, y_shape),
     )
 
 
@@ -151,7 +152,7 @@ def _column(c: Tensor) -> Tensor:
 
 
 def _times_row(c: Tensor, y: Tensor) -> Tensor:
-    return c.unsqueeze(-1) * y
+    return c.unsqueeze(-1) * conjugate(y)
 
 
 def _gathered(x: Tensor, c: Tensor, shape: torch.Size) -> Tensor:
@@ -167,40 +168,17 @@ def shifted_product(
 ) -> Call:
     """G: beta·b + alpha·x y."""
     inner = product(followed[1:], x, y) if any(followed[1:]) else None
-    shape, full = bias.shape, torch.broadcast_shapes(bias.shape, (*x.shape[:-1], y.shape[-1]))
-
-    def push(*values: Any) -> Tensor:
-        *read, tb, tx, ty = values
-        shifted = None if tb is None else (beta * tb).expand(full)
-        if inner is None:
-            assert shifted is not None
-            return shifted
-        multiplied = alpha * inner.push(*read, tx, ty)
-        return multiplied if shifted is None else shifted + multiplied
-
-    def pull(*values: Any) -> list[Tensor | None]:
-        *read, c = values
-        for_bias = sum_to(beta * c, shape) if followed[0] else None
-        return [for_bias, *((None, None) if inner is None else inner.pull(*read, alpha * c))]
-
-    if inner is None:
-        return Call(push, pull)
-    terms = inner.terms
-    assert terms is not None
-
-    def for_factors(*values: Any) -> Any:
-        *read, c, _, tx, ty = values
-        return terms(*read, alpha * c, tx, ty)
-
-    return Call(push, pull, inner.reads, for_factors)
+    shape = torch.broadcast_shapes(bias.shape, (*x.shape[:-1], y.shape[-1]))
+    return plus_product(followed, bias, inner, shape, beta, alpha)
 
 
-@rule("einsum", data=REST, product=True)
+@rule("einsum", data=REST, product=True, of_complex=True)
 def einsum(followed: Any, equation: str, *operands: Any) -> Call:
     """F: the contraction with each operand in turn replaced by its tangent. Fᵀ: with it and the output
     swapped."""
     if len(operands) == 1 and isinstance(operands[0], list | tuple):
         raise NoRule("einsum called with a list of operands")
+    check_factors(*operands)
     terms, _, result = equation.replace(" ", "").partition("->")
     inputs = terms.split(",")
     sizes = {(i, n) for t, o in zip(inputs, operands, strict=True) for i, n in zip(t, o.shape, strict=False)}
@@ -217,7 +195,7 @@ def einsum(followed: Any, equation: str, *operands: Any) -> Call:
     def pull_one(k: int, c: Tensor, values: Any) -> Tensor:
         others = [*inputs[:k], *inputs[k + 1 :]]
         transposed = ",".join([result, *others]) + "->" + inputs[k]
-        return torch.einsum(transposed, c, *values[:k], *values[k + 1 :])
+        return torch.einsum(transposed, c, *map(conjugate, values[:k]), *map(conjugate, values[k + 1 :]))
 
     def push(*values: Any) -> Tensor:
         known, ts = values[:count], values[count:]

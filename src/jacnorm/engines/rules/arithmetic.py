@@ -29,12 +29,12 @@ def _combining(x: Operand, y: Operand, a: float, b: float) -> Call:
     return Call(forward, backward)
 
 
-@rule("add", "__add__", "__radd__", data=2)
+@rule("add", "__add__", "__radd__", data=2, of_complex=True)
 def add(x: Operand, y: Operand, *, alpha: float = 1) -> Any:
     return _combining(x, y, 1, alpha)
 
 
-@rule("sub", "subtract", "__sub__", data=2)
+@rule("sub", "subtract", "__sub__", data=2, of_complex=True)
 def subtract(x: Operand, y: Operand, *, alpha: float = 1) -> Any:
     return _combining(x, y, 1, -alpha)
 
@@ -44,12 +44,12 @@ def reversed_subtract(x: Operand, y: Operand, *, alpha: float = 1) -> Any:
     return _combining(x, y, -alpha, 1)
 
 
-@rule("neg", "negative", "__neg__")
+@rule("neg", "negative", "__neg__", of_complex=True)
 def negate(x: Tensor) -> Any:
     return Call(lambda v: -v, lambda u: -u)
 
 
-@rule("clone", "contiguous", "positive", "__pos__")
+@rule("clone", "contiguous", "positive", "__pos__", of_complex=True)
 def copy(x: Tensor, *_: Any, **__: Any) -> Any:
     return Call(lambda v: v, lambda u: u)
 
@@ -88,8 +88,8 @@ def _reduction(mean: bool) -> Any:
     return apply
 
 
-rule("sum")(_reduction(mean=False))
-rule("mean")(_reduction(mean=True))
+rule("sum", of_complex=True)(_reduction(mean=False))
+rule("mean", of_complex=True)(_reduction(mean=True))
 
 
 @rule("cumsum")

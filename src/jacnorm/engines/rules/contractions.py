@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from ..tape import sum_to
 from .affine import einsum
-from .products import bilinear, divide, multiply
+from .products import bilinear, divide, multiply, plus_product
 from .table import Call, NoRule, rule
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -125,34 +124,10 @@ def kronecker(followed: Any, a: Tensor, b: Tensor) -> Call:
     )
 
 
-def _plus(followed: Any, x: Tensor, inner: Call | None, shape: Sequence[int], beta: Any, alpha: Any) -> Call:
-    """beta·x + alpha·(what `inner` is the rule of, with two arguments)."""
-    x_shape = x.shape
-
-    def push(*values: Any) -> Tensor:
-        *read, tx, ta, tb = values
-        pieces = [] if tx is None else [(beta * tx).expand(shape)]
-        if inner is not None:
-            pieces.append(alpha * inner.push(*read, ta, tb))
-        return (pieces[0] if len(pieces) == 1 else pieces[0] + pieces[1]).expand(shape)
-
-    def pull(*values: Any) -> list[Tensor | None]:
-        *read, c = values
-        for_x = sum_to(beta * c, x_shape) if followed[0] else None
-        return [for_x, *((None, None) if inner is None else inner.pull(*read, alpha * c))]
-
-    if inner is None:
-        return Call(push, pull)
-    terms: Any = inner.terms
-    return Call(
-        push, pull, inner.reads, None if terms is None else lambda *v: terms(*v[:-4], alpha * v[-4], *v[-2:])
-    )
-
-
 @rule("addcdiv", data=3, product=True)
 def add_quotient(followed: Any, x: Tensor, a: Tensor, b: Tensor, *, value: float = 1) -> Call:
     inner = divide(followed[1:], a, b) if any(followed[1:]) else None
-    return _plus(followed, x, inner, torch.broadcast_shapes(x.shape, a.shape, b.shape), 1, value)
+    return plus_product(followed, x, inner, torch.broadcast_shapes(x.shape, a.shape, b.shape), 1, value)
 
 
 def _added(equation: str) -> Any:
@@ -160,7 +135,7 @@ def _added(equation: str) -> Any:
         inner = einsum(followed[1:], equation, a, b) if any(followed[1:]) else None
         terms, _, result = equation.partition("->")
         sizes = dict(zip(terms.replace(",", ""), (*a.shape, *b.shape), strict=True))
-        return _plus(followed, x, inner, [sizes[i] for i in result], beta, alpha)
+        return plus_product(followed, x, inner, [sizes[i] for i in result], beta, alpha)
 
     return apply
 

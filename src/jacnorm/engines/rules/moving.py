@@ -143,9 +143,7 @@ def unchanged(x: Tensor) -> Call:
 
 @rule("remainder", "fmod", "__mod__")
 def remainder(x: Tensor, divisor: Any) -> Call:
-    """x − k·divisor with a whole number k."""
-    if isinstance(divisor, Tensor) and divisor.requires_grad:
-        raise NoRule("a divisor that needs a gradient")
+    """x − k·divisor with a whole number k. (F is the identity, also where the divisor learns.)"""
     shape, full = x.shape, torch.broadcast_shapes(x.shape, shape_of(divisor))
     return Call(lambda v: v.expand(full), lambda c: sum_to(c, shape))
 

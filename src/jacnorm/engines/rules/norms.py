@@ -7,6 +7,7 @@ which is its own transpose. With c′ = γ c, the gradient of ⟨c, γ P(t)⟩ i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -252,25 +253,50 @@ def _about_variance(x: Tensor, args: Any, kwargs: Any) -> tuple[list[int], bool,
 def vector_norm(
     x: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Call:
-    """‖x‖₂. F: ⟨x, t⟩/y, and zero at zero, as autograd has it."""
-    if ord != 2 or dtype is not None or not x.is_floating_point():
-        raise NoRule(f"a norm of order {ord}")
+    """y = (Σ|x|ᵖ)^(1/p). With w = |x|ᵖ⁻¹ sign x, F: ⟨w, t⟩ y^(1−p), and zero at zero, as autograd has it."""
+    p = float(ord)
+    if dtype is not None or not x.is_floating_point():
+        raise NoRule("a norm in another precision, or of complex numbers")
     axes = axes_of(dim, x.dim())
-    y = torch.linalg.vector_norm(x, 2, dim, keepdim)
-
-    def inverse(y: Tensor) -> Tensor:
-        return torch.where(y == 0, 0, 1 / y)
+    y = torch.linalg.vector_norm(x, p, dim, keepdim)
 
     def whole(c: Tensor) -> Tensor:
         return c if keepdim else insert_axes(c, axes)
 
+    if p in (0, 1, math.inf, -math.inf):
+        slope = _slope_of_norm(x, whole(y), p, axes)
+        return Call(lambda t: (slope * t).sum(axes, keepdim=keepdim), lambda c: whole(c) * slope, y=y)
+
+    def weights(x: Tensor) -> Tensor:
+        return x if p == 2 else x.sign() * x.abs() ** (p - 1)
+
+    def bent(x: Tensor, t: Tensor) -> Tensor:
+        return t if p == 2 else (p - 1) * x.abs() ** (p - 2) * t
+
+    def scaled(c: Tensor, y: Tensor) -> Tensor:
+        return torch.where(y == 0, 0, c / y if p == 2 else c * y ** (1 - p))
+
     def push(x: Tensor, y: Tensor, t: Tensor) -> Tensor:
-        return (x * t).sum(axes, keepdim=keepdim) * inverse(y)
+        return scaled((weights(x) * t).sum(axes, keepdim=keepdim), y)
 
     return Call(
         push,
-        lambda x, y, c: whole(c * inverse(y)) * x,
+        lambda x, y, c: whole(scaled(c, y)) * weights(x),
         (x, y),
-        lambda x, y, c, t: [whole(c * inverse(y)) * t, -c * push(x, y, t) * inverse(y)],
+        lambda x, y, c, t: [
+            whole(scaled(c, y)) * bent(x, t),
+            torch.where(y == 0, 0, (1 - p) * c * push(x, y, t) / y),
+        ],
         y=y,
     )
+
+
+def _slope_of_norm(x: Tensor, y: Tensor, p: float, axes: list[int]) -> Tensor:
+    """Of ‖x‖ₚ where it is piecewise linear. All that attain the largest share equally."""
+    if p == 0:
+        return torch.zeros_like(x)
+    sign = x.detach().sign()
+    if p == 1:
+        return sign
+    best = (x.detach().abs() == y).to(x.dtype)
+    return sign * best / best.sum(axes, keepdim=True)

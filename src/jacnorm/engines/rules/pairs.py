@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from ..tape import sum_to
-from .products import shape_of
 from .smooth import elementwise
 from .table import Call, NoRule, rule
 
@@ -113,6 +112,25 @@ def x_log_y(followed: Any, x: Any, y: Any) -> Call:
     )
 
 
+@rule("power of a tensor", data=2, product=True)
+def power(followed: Any, a: Any, b: Any) -> Call:
+    """a^b. As in autograd, the slope in a is zero where b = 0, and that in b where a = 0 and b ≥ 0."""
+
+    def falling(a: Tensor, b: Tensor) -> Tensor:
+        """The slope in a."""
+        return torch.where(b == 0, 0, b * a ** (b - 1))
+
+    def rising(a: Tensor, b: Tensor) -> Tensor:
+        """The slope in b."""
+        return torch.where((a == 0) & (b >= 0), 0, a**b * a.log())
+
+    def bends(a: Tensor, b: Tensor) -> Bends:
+        in_both = torch.where(b == 0, 0, a ** (b - 1)) + b * rising(a, b - 1)
+        return b * falling(a, b - 1), in_both, rising(a, b) * a.log()
+
+    return pairwise(followed, a, b, lambda a, b: (falling(a, b), rising(a, b)), bends)
+
+
 @rule("__rpow__", runs=True)
 def power_of_constant(x: Tensor, base: Any) -> Call:
     """base^x."""
@@ -122,126 +140,25 @@ def power_of_constant(x: Tensor, base: Any) -> Call:
     return elementwise(y, lambda y: y * rate, lambda y: torch.full_like(y, rate), y=y)
 
 
-@rule("lerp", data=3, product=True)
-def interpolation(followed: Any, a: Tensor, b: Tensor, weight: Any) -> Call:
-    """a + w (b − a). F: (1 − w) t_a + w t_b + t_w (b − a)."""
-    shapes = a.shape, b.shape, shape_of(weight)
-    full = torch.broadcast_shapes(*shapes)
-    ends = (a, b) if followed[2] else ()  # what else is read
-    read = (*ends, weight) if isinstance(weight, Tensor) else ()
-
-    def push(*values: Any) -> Tensor:
-        (*known, w), (ta, tb, tw) = values[:-3] or (weight,), values[-3:]
-        pieces = [(1 - w) * ta] if ta is not None else []
-        pieces += [w * tb] if tb is not None else []
-        pieces += [tw * (known[1] - known[0])] if tw is not None else []
-        return sum(pieces[1:], pieces[0]).expand(full)
-
-    def pull(*values: Any) -> list[Tensor | None]:
-        (*known, w), c = values[:-1] or (weight,), values[-1]
-        back = (1 - w) * c, w * c, (known[1] - known[0]) * c if known else None
-        return [
-            None if part is None else sum_to(part, shape) for part, shape in zip(back, shapes, strict=True)
-        ]
-
-    def terms(*values: Any) -> list[Tensor | None]:
-        c, ta, tb, tw = values[-4:]
-        apart = (0 if tb is None else tb) - (0 if ta is None else ta)
-        for_weight = sum_to(c * apart, shapes[2]) if isinstance(apart, Tensor) else None
-        if not ends:
-            return [for_weight]
-        return [sum_to(-c * tw, shapes[0]), sum_to(c * tw, shapes[1]), for_weight]
-
-    return Call(push, pull, read, terms)
+@rule("lerp", composed=True)
+def interpolation(a: Tensor, b: Tensor, weight: Any) -> Tensor:
+    return a + weight * (b - a)
 
 
-class _Unit:
-    """h = a/n with n = max(‖a‖, ε) and k = a/‖a‖. The slope of n is k everywhere, as autograd has it."""
-
-    def __init__(self, a: Tensor, dim: int, eps: float):
-        size = torch.linalg.vector_norm(a, dim=dim, keepdim=True)
-        self.dim, self.n = dim, size.clamp_min(eps)
-        self.h, self.k, self.ratio = a / self.n, torch.where(size == 0, 0, a / size), size / self.n
-
-    def times(self, a: Tensor, b: Tensor) -> Tensor:
-        return (a * b).sum(self.dim, keepdim=True)
-
-    def turned(self, t: Tensor) -> Tensor:
-        """The derivative of h, which is its own transpose: (t − h⟨k, t⟩)/n."""
-        return (t - self.h * self.times(self.k, t)) / self.n
-
-    def term(self, w: Tensor, t: Tensor) -> Tensor:
-        """The gradient of ⟨w, turned(t)⟩ in a."""
-        wk, tk = self.times(w, self.k), self.times(t, self.k)
-        along = wk * tk * (1 + 2 * self.ratio) - self.times(w, t)
-        return (self.k * along - w * tk - t * wk) / self.n.square()
+@rule("cosine_similarity", composed=True)
+def cosine(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    return (_direction(x1, dim, eps) * _direction(x2, dim, eps)).sum(dim)
 
 
-@rule("cosine_similarity", data=2, product=True)
-def cosine(followed: Any, x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Call:
-    """⟨h, g⟩ with the directions h of a and g of b."""
-    shapes = x1.shape, x2.shape
-    full = torch.broadcast_shapes(*shapes)
-
-    def units(*values: Tensor) -> list[_Unit]:
-        return [_Unit(v.expand(full), dim, eps) for v in values]
-
-    def push(a: Tensor, b: Tensor, ta: Tensor | None, tb: Tensor | None) -> Tensor:
-        one, other = units(a, b)
-        pieces = [one.turned(ta) * other.h] if ta is not None else []
-        pieces += [one.h * other.turned(tb)] if tb is not None else []
-        return sum(pieces[1:], pieces[0]).sum(dim)
-
-    def pull(a: Tensor, b: Tensor, c: Tensor) -> list[Tensor]:
-        (one, other), c = units(a, b), c.unsqueeze(dim)
-        back = one.turned(c * other.h), other.turned(c * one.h)
-        return [sum_to(part, shape) for part, shape in zip(back, shapes, strict=True)]
-
-    def terms(a: Tensor, b: Tensor, c: Tensor, *ts: Tensor | None) -> list[Tensor]:
-        both, c, found = units(a, b), c.unsqueeze(dim), []
-        for one, other, t, s, shape in zip(both, both[::-1], ts, ts[::-1], shapes, strict=True):
-            pieces = [one.term(c * other.h, t)] if t is not None else []
-            pieces += [one.turned(c * other.turned(s))] if s is not None else []
-            found.append(sum_to(sum(pieces[1:], pieces[0]), shape))
-        return found
-
-    return Call(push, pull, (x1, x2), terms)
+def _direction(x: Tensor, dim: int, eps: float) -> Tensor:
+    """x/max(‖x‖, ε). The slope of the divisor is that of ‖x‖ everywhere, as PyTorch has it."""
+    size = torch.linalg.vector_norm(x, dim=dim, keepdim=True)
+    return x / (size + (size.clamp_min(eps) - size).detach())
 
 
-@rule("pairwise_distance", data=2, product=True, runs=True)
-def distance(
-    followed: Any, x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
-) -> Call:
-    """y = ‖d‖ with d = a − b + ε. F: ⟨d, t_a − t_b⟩/y."""
-    if p != 2:
-        raise NoRule(f"distances of order {p}")
-    shapes, y = (x1.shape, x2.shape), torch.pairwise_distance(x1, x2, p, eps, keepdim)
-    full = torch.broadcast_shapes(*shapes)
-
-    def over(c: Tensor, y: Tensor) -> Tensor:
-        """c/y, for each number of d."""
-        quotient = torch.where(y == 0, 0, c / y)
-        return quotient if keepdim else quotient.unsqueeze(-1)
-
-    def apart(ta: Any, tb: Any) -> Tensor:
-        return -tb if ta is None else ta if tb is None else ta - tb
-
-    def both(v: Tensor) -> list[Tensor]:
-        return [sum_to(v, shapes[0]), sum_to(-v, shapes[1])]
-
-    def push(a: Tensor, b: Tensor, y: Tensor, ta: Any, tb: Any) -> Tensor:
-        return ((a - b + eps) * apart(ta, tb) * over(torch.ones_like(y), y)).sum(-1, keepdim=keepdim)
-
-    return Call(
-        push,
-        lambda a, b, y, c: both((a - b + eps) * over(c, y)),
-        (x1, x2, y),
-        lambda a, b, y, c, ta, tb: [
-            *both((apart(ta, tb) * over(c, y)).expand(full)),
-            torch.where(y == 0, 0, -c / y) * push(a, b, y, ta, tb),
-        ],
-        y=y,
-    )
+@rule("pairwise_distance", composed=True)
+def distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
+    return torch.linalg.vector_norm(x1 - x2 + eps, p, -1, keepdim)
 
 
 @rule("cdist", data=2, product=True, runs=True)

@@ -51,16 +51,28 @@ def shape_of(operand: Any) -> torch.Size:
     return operand.shape if isinstance(operand, Tensor) else torch.Size()
 
 
-@rule("mul", "multiply", "__mul__", "__rmul__", data=2, product=True)
+def conjugate(factor: Any) -> Any:
+    return factor.conj() if isinstance(factor, Tensor) and factor.is_complex() else factor
+
+
+def check_factors(*factors: Any) -> None:
+    """Fᵀ multiplies with their conjugates, and a real factor has a real gradient."""
+    kinds = {v.is_complex() for v in factors if isinstance(v, Tensor)}
+    if len(kinds) > 1 or any(isinstance(v, complex) for v in factors):
+        raise NoRule("a product of real and complex numbers")
+
+
+@rule("mul", "multiply", "__mul__", "__rmul__", data=2, product=True, of_complex=True)
 def multiply(followed: Any, x: Any, y: Any) -> Call:
+    check_factors(x, y)
     shapes = shape_of(x), shape_of(y)
     return bilinear(
         followed,
         x,
         y,
         torch.mul,
-        lambda c, y: sum_to(c * y, shapes[0]),
-        lambda c, x: sum_to(c * x, shapes[1]),
+        lambda c, y: sum_to(c * conjugate(y), shapes[0]),
+        lambda c, x: sum_to(c * conjugate(x), shapes[1]),
     )
 
 
@@ -117,24 +129,32 @@ def divided_into(followed: Any, y: Any, x: Any) -> Call:
     )
 
 
-@rule("addcmul", data=3, product=True)
-def add_product(followed: Any, x: Tensor, a: Tensor, b: Tensor, *, value: float = 1) -> Call:
-    """x + value·a·b, as an affine layer spells itself (ResMLP)."""
-    shape, x_shape = torch.broadcast_shapes(x.shape, a.shape, b.shape), x.shape
-    inner = multiply(followed[1:], a, b) if any(followed[1:]) else None
+def plus_product(
+    followed: Sequence[bool], x: Tensor, inner: Call | None, shape: Sequence[int], beta: Any, alpha: Any
+) -> Call:
+    """beta·x + alpha·p. `inner` is the rule of p, a product of two, unless p is constant."""
+    x_shape = x.shape
 
     def push(*values: Any) -> Tensor:
         *read, tx, ta, tb = values
-        multiplied = None if inner is None else value * inner.push(*read, ta, tb)
-        pieces = [t for t in (tx, multiplied) if t is not None]
+        pieces = [] if tx is None else [(beta * tx).expand(shape)]
+        if inner is not None:
+            pieces.append(alpha * inner.push(*read, ta, tb))
         return (pieces[0] if len(pieces) == 1 else pieces[0] + pieces[1]).expand(shape)
 
     def pull(*values: Any) -> list[Tensor | None]:
         *read, c = values
-        for_x = sum_to(c, x_shape) if followed[0] else None
-        return [for_x, *((None, None) if inner is None else inner.pull(*read, value * c))]
+        for_x = sum_to(beta * c, x_shape) if followed[0] else None
+        return [for_x, *((None, None) if inner is None else inner.pull(*read, alpha * c))]
 
     if inner is None or inner.terms is None:
         return Call(push, pull, () if inner is None else inner.reads)
     terms = inner.terms
-    return Call(push, pull, inner.reads, lambda *v: terms(*v[:-4], value * v[-4], *v[-2:]))
+    return Call(push, pull, inner.reads, lambda *v: terms(*v[:-4], alpha * v[-4], *v[-2:]))
+
+
+@rule("addcmul", data=3, product=True)
+def add_product(followed: Any, x: Tensor, a: Tensor, b: Tensor, *, value: float = 1) -> Call:
+    """x + value·a·b, as an affine layer spells itself (ResMLP)."""
+    inner = multiply(followed[1:], a, b) if any(followed[1:]) else None
+    return plus_product(followed, x, inner, torch.broadcast_shapes(x.shape, a.shape, b.shape), 1, value)

@@ -47,32 +47,30 @@ def _corner(c: Tensor, shape: torch.Size) -> Tensor:
     return whole
 
 
+def _scattering(x: Tensor, dim: int, index: Tensor, src: Any, keep: Map, factor: Any = 1) -> Call:
+    """keep(x), and the source times the factor where the index says."""
+    shape, source_shape = x.shape, shape_of(src)
+    return _putting(
+        src,
+        keep,
+        lambda s: s.new_zeros(shape).scatter_add(dim, index, s * factor),
+        lambda c: _corner(c.gather(dim, index), source_shape) * factor,
+        between=2,
+    )
+
+
 @rule("scatter", data=4)
 def scatter(
     x: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None
 ) -> Call:
     if reduce is not None:
         raise NoRule("scatter with reduce=")
-    shape, source_shape = x.shape, shape_of(src)
-    return _putting(
-        src,
-        lambda v: v.scatter(dim, index, 0),
-        lambda s: s.new_zeros(shape).scatter_add(dim, index, s),
-        lambda c: _corner(c.gather(dim, index), source_shape),
-        between=2,
-    )
+    return _scattering(x, dim, index, src, lambda v: v.scatter(dim, index, 0))
 
 
 @rule("scatter_add", data=4)
 def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Call:
-    shape, source_shape = x.shape, src.shape
-    return _putting(
-        src,
-        lambda v: v,
-        lambda s: s.new_zeros(shape).scatter_add(dim, index, s),
-        lambda c: _corner(c.gather(dim, index), source_shape),
-        between=2,
-    )
+    return _scattering(x, dim, index, src, lambda v: v)
 
 
 @rule("scatter_reduce", data=4)
@@ -80,7 +78,6 @@ def scatter_reduce(
     x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Call:
     """Sums and means add; the extrema are shared equally by all that attain them."""
-    shape, source_shape = x.shape, src.shape
     used = tuple(slice(n) for n in index.shape)
     if reduce in ("sum", "mean"):
         mine, others = torch.ones_like(x), torch.ones_like(src)
@@ -96,13 +93,7 @@ def scatter_reduce(
         count = mine.scatter_add(dim, index, others).clamp_min(1)
         mine, others = mine / count, others.clone()
         others[used] = others[used] / count.gather(dim, index)
-    return _putting(
-        src,
-        lambda v: v * mine,
-        lambda s: s.new_zeros(shape).scatter_add(dim, index, s * others),
-        lambda c: _corner(c.gather(dim, index), source_shape) * others,
-        between=2,
-    )
+    return _scattering(x, dim, index, src, lambda v: v * mine, others)
 
 
 @rule("index_add", data=4)

@@ -39,7 +39,7 @@ def _reshape(function: Callable[..., Tensor]) -> Any:
 
 
 for _name in ("flatten", "squeeze", "unsqueeze", "ravel", "reshape"):
-    rule(_name)(_reshape(getattr(Tensor, _name)))
+    rule(_name, of_complex=True)(_reshape(getattr(Tensor, _name)))
 
 
 @rule("unflatten", runs=True)
@@ -51,7 +51,7 @@ def unflatten(x: Tensor, *args: Any, **kwargs: Any) -> Call:
 
 
 # A tangent may be laid out otherwise than the activation was, so a view of it may have to copy.
-rule("view")(_reshape(Tensor.reshape))
+rule("view", of_complex=True)(_reshape(Tensor.reshape))
 rule("view_as", "reshape_as", like=True)(_reshape(Tensor.reshape_as))
 
 
@@ -73,11 +73,11 @@ for _name in (
     "swapdims",
     "movedim",
     "moveaxis",
-    "adjoint",
 ):
-    rule(_name)(_permutation(getattr(Tensor, _name)))
-for _name in ("T", "mT", "H", "mH"):
-    rule(f"get {_name}")(_permutation(getattr(Tensor, _name).__get__))
+    rule(_name, of_complex=True)(_permutation(getattr(Tensor, _name)))
+rule("adjoint")(_permutation(Tensor.adjoint))
+for _name in ("T", "mT", "H", "mH"):  # two of them take the conjugate
+    rule(f"get {_name}", of_complex=_name in ("T", "mT"))(_permutation(getattr(Tensor, _name).__get__))
 
 
 def _expansion(function: Callable[..., Tensor]) -> Any:
@@ -88,8 +88,8 @@ def _expansion(function: Callable[..., Tensor]) -> Any:
     return apply
 
 
-rule("expand")(_expansion(Tensor.expand))
-rule("broadcast_to")(_expansion(Tensor.broadcast_to))
+rule("expand", of_complex=True)(_expansion(Tensor.expand))
+rule("broadcast_to", of_complex=True)(_expansion(Tensor.broadcast_to))
 rule("expand_as", like=True)(_expansion(Tensor.expand_as))
 
 
@@ -104,13 +104,15 @@ for _name in (
     *("index_select", "gather", "take_along_dim", "diagonal", "flip", "fliplr", "flipud", "roll"),
     *("rot90", "repeat", "tile", "repeat_interleave", "select", "narrow"),
 ):
-    rule(_name)(_move(getattr(Tensor, _name)))
+    rule(_name, of_complex=True)(_move(getattr(Tensor, _name)))
 for _name in ("pixel_shuffle", "pixel_unshuffle", "channel_shuffle"):
     rule(_name)(_move(getattr(F, _name)))
 rule("Tensor.unfold")(_move(Tensor.unfold))
+for _name in ("fftshift", "ifftshift"):
+    rule(f"fft_{_name}", of_complex=True)(_move(getattr(torch.fft, _name)))
 
 
-@rule("__getitem__")
+@rule("__getitem__", of_complex=True)
 def index(x: Tensor, where: Any) -> Any:
     if not _basic(where):
         return rearranging(x, lambda v: v[where])
@@ -124,7 +126,7 @@ def index(x: Tensor, where: Any) -> Any:
     return Call(lambda v: v[where], backward)
 
 
-@rule("__setitem__", data=3)
+@rule("__setitem__", data=3, of_complex=True)
 def assign(x: Tensor, where: Any, value: Any) -> Any:
     """x with x[where] replaced: the old numbers there drop out, those of `value` come in."""
     shape = x.shape
@@ -184,8 +186,8 @@ def _joining(join: Callable[..., Tensor], part: Callable[[Tensor, int, int, int]
     return apply
 
 
-rule("cat", "concat", "concatenate", data=LIST)(_joining(torch.cat, Tensor.narrow))
-rule("stack", data=LIST)(_joining(torch.stack, lambda u, axis, i, _: u.select(axis, i)))
+rule("cat", "concat", "concatenate", data=LIST, of_complex=True)(_joining(torch.cat, Tensor.narrow))
+rule("stack", data=LIST, of_complex=True)(_joining(torch.stack, lambda u, axis, i, _: u.select(axis, i)))
 
 
 @rule(

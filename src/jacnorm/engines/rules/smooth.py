@@ -229,10 +229,9 @@ def hardswish(x: Tensor) -> Call:
 
 @rule("pow", "__pow__", "float_power")
 def power(x: Tensor, exponent: Any) -> Call:
-    if isinstance(exponent, Tensor) and (exponent.dim() > 0 or exponent.requires_grad):
-        raise NoRule("a power whose exponent is a tensor")
-    if not x.is_floating_point():
-        raise NoRule("a power of numbers that are not real")
+    if not isinstance(exponent, int | float):
+        raise NoRule(f"a power whose exponent is a {type(exponent).__name__}")
+    _real(x)
     k = float(exponent)
     if k == 2:
         return elementwise(x, *OF_INPUT["square"])

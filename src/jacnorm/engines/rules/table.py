@@ -87,6 +87,8 @@ class Rule:
     like: bool = False  # another tensor is only asked for its shape or dtype
     product: bool = False  # apply is told first which of its data depend on the input
     parts: bool = False  # y is a tuple of tensors, and so are its tangents
+    of_complex: bool = False  # it holds for complex numbers, too (see `fourier.py`)
+    composed: bool = False  # apply is the call itself, made of others, which are recorded instead
     own: Any = None  # the user's function that it is for
 
 
