@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -41,6 +41,8 @@ def linearize(
     batch_norm: BatchNorm = "flowing",
     at: str | None = None,
     to: str | None = None,
+    through: Sequence[str] = (),
+    coupled: bool = False,
     **kwargs: Any,
 ) -> Linearization:
     """Run `model` once on the batch `x` and return its Jacobian at each sample.
@@ -60,6 +62,13 @@ def linearize(
         Names of submodules, as in `model.named_modules()`: the Jacobian of the output of `to` with respect
         to the output of `at`, instead of the model's output and x. What passes around `at` does not count.
         With an embedding as `at`, x may be tokens.
+    through
+        Names of submodules at which J may be taken apart: `J.between("1", "3")` is then the Jacobian of the
+        output of one with respect to that of another. All are of this one run.
+    coupled
+        True lets samples depend on each other, as minibatch statistics of a critic do. Jᵀu is then the
+        gradient of Σ_i ⟨u_i, f_i⟩, with what goes from sample to sample. There is no Jacobian of a sample, so
+        that of penalties on it only `GradientPenalty` takes it.
 
     >>> from torch import nn
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
@@ -71,7 +80,7 @@ def linearize(
     >>> linearize(model, torch.randn(2, 4), at="0", to="2")
     Linearization((2, 8) -> (2, 3), engine='layerwise')
     """
-    return linearized(request_for(model, x, args, kwargs, engine, batch_norm, at, to))
+    return linearized(request_for(model, x, args, kwargs, engine, batch_norm, at, to, through, coupled))
 
 
 def request_for(
@@ -83,13 +92,17 @@ def request_for(
     batch_norm: BatchNorm,
     at: str | None,
     to: str | None,
+    through: Sequence[str] = (),
+    coupled: bool = False,
 ) -> Request:
     check_input(x, at)
     if engine not in ("auto", "layerwise", "autograd"):
         raise InputError(f"engine={engine!r}: choose 'auto', 'layerwise' or 'autograd'.")
     if batch_norm not in ("fixed", "flowing"):
         raise InputError(f"batch_norm={batch_norm!r}: choose 'fixed' or 'flowing'.")
-    return Request(model, x, args, kwargs, engine, batch_norm, at, to)
+    if isinstance(through, str):
+        raise InputError(f"through={through!r}: give a list of names, through=[{through!r}].")
+    return Request(model, x, args, kwargs, engine, batch_norm, at, to, tuple(through), bool(coupled))
 
 
 def run_plainly(request: Request) -> Tensor:
@@ -107,7 +120,7 @@ def linearized(request: Request) -> Linearization:
             return _trace(request)
     if isinstance(request.model, DistributedDataParallel):
         return _inside_ddp(request)
-    known = verdict(request.model, request.kind, request.at, request.to)
+    known = verdict(request.model, request.kind, request.at, request.to, str(request.coupled))
     is_due = known.visit()
     wants_gradients = torch.is_grad_enabled()
     with torch.inference_mode(False), torch.enable_grad():
@@ -148,8 +161,11 @@ def _recorded(request: Request, known: Verdict) -> Linearization:
 
 def _trace(request: Request) -> Linearization:
     """Under torch.compile: as `_record`, if need be after an eager run on the batch that is traced for."""
-    if request.at is not None or request.to is not None:
-        refuse("at= and to= do not work inside torch.compile: linearize the function between the two layers.")
+    if request.at is not None or request.to is not None or request.through or request.coupled:
+        refuse(
+            "at=, to=, through= and coupled= do not work inside torch.compile: linearize the function "
+            "between the two layers."
+        )
     names, values = tuple(request.kwargs), tuple(request.kwargs.values())
     plan = known_plan(request.model, request.kind)
     if plan is None:
@@ -197,7 +213,7 @@ def _record(request: Request, known: Verdict, *, checks: bool) -> Linearization:
         raise
     if checks:
         with without_autocast(section.first.device):
-            known.independent = check_independent(
+            known.independent = request.coupled or check_independent(
                 tape, section.last.detach(), thoroughly=not known.independent
             )
         known.learn(None, tape)
@@ -240,7 +256,7 @@ def _as_one_step(request: Request, known: Verdict, reason: str) -> Linearization
     tape = _one_step(first, last, gate)
     with without_autocast(first.device):
         if not known.independent:
-            known.independent = check_independent(tape, last.detach())
+            known.independent = request.coupled or check_independent(tape, last.detach())
         if not known.flipped:
             known.flipped, known.refusal = (
                 True,
@@ -301,7 +317,7 @@ def _made(
         return J
 
     output = tape.kept.hang_on(output)
-    return Linearization(tape, section, output, recorder, reason, part)
+    return Linearization(tape, section, output, recorder, reason, part, request.coupled)
 
 
 def _inside_ddp(request: Request) -> Linearization:
@@ -315,7 +331,8 @@ def _inside_ddp(request: Request) -> Linearization:
     def forward(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         # Names of submodules belong to the module; without them its forward is enough.
         with replaced_forward(wrapper.module, plain):
-            model = wrapper.module if request.at or request.to else plain
+            named = request.at or request.to or request.through
+            model = wrapper.module if named else plain
             found.append(linearized(replace(request, model=model, x=x, args=args, kwargs=kwargs)))
         return found[0].output
 

@@ -29,6 +29,8 @@ class Request:
     batch_norm: BatchNorm
     at: str | None
     to: str | None
+    through: tuple[str, ...] = ()  # submodules that J may be taken apart at
+    coupled: bool = False  # samples may depend on each other
     given: Sequence[Statistics | None] = ()  # batch norm statistics of a batch that x is part of
 
     @property
@@ -42,7 +44,7 @@ class Request:
         return TracedRecorder(flowing=self.batch_norm == "flowing", given=self.given)
 
     def section(self) -> Section:
-        return Section(self.model, self.args, self.kwargs, self.at, self.to)
+        return Section(self.model, self.args, self.kwargs, self.at, self.to, self.through)
 
     @property
     def has_rows(self) -> bool:
