@@ -150,15 +150,15 @@ def radii(net, x, labels, p, candidates):
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("candidates", [1, 5])
-@pytest.mark.parametrize("p", [1, 2])
-def test_margins(p, candidates, reduction, setting):
+@pytest.mark.parametrize(("norm", "p"), [("inf", 1), (2, 2)])
+def test_margins(norm, p, candidates, reduction, setting):
     net, x, engine = setting
     labels = net(x).argmax(1)
     labels[1] = (labels[1] + 1) % 6  # on the wrong side
     r = radii(net, x, labels, p, candidates)
     assert r[1] == 0
     radius = float(r.detach().max()) * 0.9  # and one that is far enough
-    penalty = jn.MarginPenalty(1.0, radius, candidates=candidates, p=p, reduction=reduction)
+    penalty = jn.MarginPenalty(1.0, radius, candidates=candidates, norm=norm, reduction=reduction)
     value = penalty(jn.linearize(net, x, engine=engine), labels=labels)
     compare(net, value, REDUCTIONS[reduction](torch.relu(radius - r)))
 
@@ -380,6 +380,8 @@ def test_bad_input():
         jn.SchattenPenalty(p=0.5)
     with pytest.raises(jn.InputError, match=r"choose 1 or 'inf'"):
         jn.InducedPenalty(p=2)
+    with pytest.raises(jn.InputError, match=r"norm=1: choose 2 or 'inf'"):
+        jn.MarginPenalty(norm=1)
     with pytest.raises(jn.InputError, match=r"C has shape \(3, 5\).*\(m, 6\)"):
         J.project(torch.ones(3, 5))
     with pytest.raises(jn.InputError, match=r"C has shape \(2, 3, 6\).*\(4, m, 6\)"):

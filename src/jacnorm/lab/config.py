@@ -16,20 +16,23 @@ from typing import Any, get_type_hints
 from .errors import UsageError
 from .wording import did_you_mean
 
-METHODS = ("none", "l2", "spectral-bound", "frobenius", "spectral", "analytic", "adversarial")
+METHODS = ("none", "l2", "spectral-bound", "frobenius", "spectral", "analytic", "margin", "adversarial")
 
 # Options that only some methods look at.
 _PENALTY_OPTIONS = {
-    "weight": {"l2", "spectral-bound", "frobenius", "spectral", "analytic"},
+    "weight": {"l2", "spectral-bound", "frobenius", "spectral", "analytic", "margin"},
     "iterations": {"spectral", "spectral-bound"},
     "projections": {"frobenius"},
     "warm_start": {"spectral"},
     "convolution": {"spectral-bound"},
     "h": {"spectral"},
     "threshold": {"spectral"},
-    "batch_norm": {"frobenius", "spectral", "analytic"},
-    "every": {"spectral-bound", "frobenius", "spectral", "analytic"},
-    "fraction": {"frobenius", "spectral", "analytic"},
+    "radius": {"margin"},
+    "radius_norm": {"margin"},
+    "candidates": {"margin"},
+    "batch_norm": {"frobenius", "spectral", "analytic", "margin"},
+    "every": {"spectral-bound", "frobenius", "spectral", "analytic", "margin"},
+    "fraction": {"frobenius", "spectral", "analytic", "margin"},
     "epsilon": {"adversarial"},
     "attack_steps": {"adversarial"},
 }
@@ -38,6 +41,7 @@ _CHOICES = {
     "schedule": ("constant", "cosine"),
     "protocol": ("paper", "held-out"),
     "h": ("identity", "square", "hinge"),
+    "radius_norm": ("2", "inf"),
     "batch_norm": ("fixed", "flowing"),
     "convolution": ("operator", "kernel"),
 }
@@ -93,6 +97,9 @@ class RunConfig:
     fraction: float = 1.0  # only so large a part of each batch does
     epsilon: float = 8 / 255  # how far an attack may change a pixel, of pixels in [0, 1]
     attack_steps: int = 10
+    radius: float = 1.0  # that the margin penalty wants, of normalized input
+    radius_norm: str = "2"
+    candidates: int = 1  # classes that it looks at beside the label
 
     def __post_init__(self) -> None:
         for method, (name, value, label) in VARIANTS.items():
@@ -105,11 +112,11 @@ class RunConfig:
             value = getattr(self, name)
             if value not in choices:
                 raise ConfigError(f"{name} = {value!r}: {did_you_mean(str(value), choices)}")
-        for name in ("weight", "learning_rate", "batch_size", "epochs", "width", "threshold"):
+        for name in ("weight", "learning_rate", "batch_size", "epochs", "width", "threshold", "radius"):
             if not getattr(self, name) > 0:
                 hint = '; method = "none" has no penalty' if name == "weight" else ""
                 raise ConfigError(f"{name} = {getattr(self, name)}: it must be positive{hint}")
-        for name in ("iterations", "projections", "every", "attack_steps"):
+        for name in ("iterations", "projections", "every", "attack_steps", "candidates"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} = {getattr(self, name)}: it must be 1 or more")
         if not 0 <= self.seed < 2**63:

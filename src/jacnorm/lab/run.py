@@ -13,6 +13,7 @@ from torch.optim.sgd import sgd
 from ..penalties import (
     AnalyticPenalty,
     FrobeniusPenalty,
+    MarginPenalty,
     Penalty,
     SpectralBoundPenalty,
     SpectralPenalty,
@@ -147,5 +148,8 @@ def make_penalty(config: RunConfig, rank: int = 0) -> Penalty | None:
             seed=config.seed,
         ),
         "analytic": lambda: AnalyticPenalty(config.weight, **lazy),
+        "margin": lambda: MarginPenalty(
+            config.weight, config.radius, candidates=config.candidates, norm=config.radius_norm, **lazy
+        ),
     }
     return makers[config.method]() if config.method in makers else None

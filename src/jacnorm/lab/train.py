@@ -167,7 +167,8 @@ def train_step(run: Run, images: Tensor, labels: Tensor, index: Tensor) -> tuple
         J = run.penalty.linearize(run.body, x, batch_norm=config.batch_norm)  # type: ignore[arg-type]
         output = J.output
         loss = F.cross_entropy(output, labels)
-        penalty = run.penalty(J, index=share.taken(index) if config.warm_start else None)
+        rows = share.taken(index) if config.warm_start else None
+        penalty = run.penalty(J, index=rows, labels=labels)
     run.optimizer.zero_grad()
     (weight * (loss + penalty)).backward()
     run.optimizer.step()

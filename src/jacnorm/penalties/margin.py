@@ -9,17 +9,18 @@ import torch
 from torch import Tensor
 
 from ..engines.pairing import Pairing
+from ..errors import InputError
 from ..estimators.operator import column
 from ..linearization import Linearization
 from ..trust.checks import check_count, check_labels, check_positive
-from .gradient import check_order, check_output_of, dual
+from .gradient import check_output_of, dual
 from .norm import Common, NormPenalty
 
 
 class MarginPenalty(NormPenalty):
     """weight · mean_i max(0, radius − r_i), as penalty(J, labels=y), with the first-order radius
 
-        r_i = min_j (f_y − f_j) / ‖∇ₓ(f_y − f_j)‖_p    over the classes j other than the label y:
+        r_i = min_j (f_y − f_j) / ‖∇ₓ(f_y − f_j)‖    over the classes j other than the label y:
 
     how far x must go, along the gradient, until another class has the same score if f were linear. σ alone
     does not tell this: networks with one σ resist differently, by how far apart their scores are.
@@ -32,12 +33,13 @@ class MarginPenalty(NormPenalty):
     denominator held fixed.)
 
     radius
-        In the units of x, in the norm of the input that is dual to p.
+        In the units of x.
+    norm
+        In which changes of x are measured: 2, or "inf" for the largest change of a number, as attacks in the
+        ℓ∞ ball do. The gradient is then measured in the dual norm, ℓ2 or ℓ1.
     candidates
         How many of the classes with the highest other scores are looked at. The minimum is most often at the
         runner-up. Each candidate beyond the first costs a sweep.
-    p
-        The norm of the gradient: 2 for changes measured in ℓ2, 1 for changes measured in ℓ∞.
     h
         Another decreasing function of r in the place of max(0, radius − r).
     """
@@ -50,14 +52,17 @@ class MarginPenalty(NormPenalty):
         radius: float = 1.0,
         *,
         candidates: int = 1,
-        p: float = 2,
+        norm: float | str = 2,
         **common: Unpack[Common],
     ):
         check_positive("radius", radius)
         check_count("candidates", candidates)
+        if str(norm) not in ("2", "2.0", "inf"):
+            raise InputError(f"norm={norm!r}: choose 2 or 'inf', the norm of changes of x.")
         self.is_usual = "h" not in common
         super().__init__(weight, **{"h": partial(_shortfall, radius=radius), **common})  # type: ignore[arg-type]
-        self.radius, self.candidates, self.p = radius, candidates, check_order(p)
+        self.radius, self.candidates, self.norm = radius, candidates, float(norm)
+        self.p = 2.0 if self.norm == 2 else 1.0  # of the gradient
 
     def forward(self, J: Linearization, index: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
         check_output_of(J, "MarginPenalty")
@@ -87,7 +92,7 @@ class MarginPenalty(NormPenalty):
 
     def extra_repr(self) -> str:
         shape = f"weight={self.weight}, radius={self.radius}" if self.is_usual else super().extra_repr()
-        return f"{shape}, candidates={self.candidates}, p={self.p:g}"
+        return f"{shape}, candidates={self.candidates}, norm={self.norm:g}"
 
 
 def _shortfall(r: Tensor, radius: float) -> Tensor:

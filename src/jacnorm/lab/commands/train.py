@@ -45,9 +45,12 @@ HELP = {
     "threshold": "of h = hinge",
     "batch_norm": "whether the penalty's gradient passes through the batch's variance",
     "every": "pay the penalty at every k-th step only, k times as much (not l2)",
-    "fraction": "of each batch that pays the penalty (spectral, frobenius, analytic)",
+    "fraction": "of each batch that pays the penalty (spectral, frobenius, analytic, margin)",
     "epsilon": "how far the attack may change a pixel, from 0 to 1, as 8/255 (adversarial)",
     "attack_steps": "gradient steps of the attack on each batch (adversarial)",
+    "radius": "how far from the boundary is far enough, of normalized input (margin)",
+    "radius_norm": "the norm that this radius is measured in (margin)",
+    "candidates": "classes with the highest scores that may be the nearest (margin)",
 }
 
 
