@@ -1,12 +1,13 @@
 """What the penalties of other libraries cost, and what stands for them here, for docs/coming-from.md.
 
-    python benchmarks/coming_from.py
+    python benchmarks/coming_from.py [LIBRARY]
 
 Prints the time of a step with each over that of a plain step of the same network, in turns. One thread.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -70,6 +71,11 @@ def ours(penalty: jn.Penalty) -> Penalize:
     return penalize
 
 
+def dense(net: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    J = jn.linearize(net, x)
+    return J.output, J.dense().norm(dim=(1, 2)).mean()
+
+
 def mlp(*sizes: int, act: type[nn.Module]) -> nn.Sequential:
     layers = [m for a, b in pairwise(sizes) for m in (nn.Linear(a, b), act())]
     return nn.Sequential(*layers[:-1])
@@ -113,7 +119,7 @@ CASES: dict[str, tuple[nn.Module, tuple[int, ...], Penalize, Penalize]] = {
         mlp(16, 64, 64, 2, act=nn.Tanh),
         (256, 16),
         lipsnet,
-        ours(jn.SchattenPenalty(1.0, p=2, reduction="none")),
+        dense,
     ),
 }
 
@@ -135,7 +141,10 @@ def seconds(net: nn.Module, x: Tensor, penalize: Penalize) -> float:
 def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
+    chosen = sys.argv[1] if sys.argv[1:] else ""
     for name, (net, shape, theirs, mine) in CASES.items():
+        if not name.startswith(chosen):
+            continue
         x = torch.randn(shape)
         found = [[seconds(net, x, way) for way in (plain, theirs, mine)] for _ in range(ROUNDS + 3)][3:]
         ratios = [median(row[k] / row[0] for row in found) for k in (1, 2)]
