@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -13,16 +13,26 @@ from .engines.layers import Layer
 from .engines.pairing import Pairing, product
 from .engines.reads import Reads
 from .engines.recorder import Recorder
-from .engines.section import Section
+from .engines.section import Place, Section
 from .engines.tape import Tape
-from .errors import InputError
+from .errors import InputError, UnsupportedModelError
 from .estimators.gram import rows
 from .estimators.operator import Transposed, is_wide
-from .estimators.transforms import Affine, Map, Weighted
+from .estimators.transforms import (
+    Affine,
+    Antisymmetric,
+    Constant,
+    Map,
+    Minus,
+    Projected,
+    Weighted,
+    differences,
+)
 from .pytorch.precision import HALF, at_least_single, without_autocast
 from .pytorch.tracing import tracing
-from .trust.checks import check_vector
+from .trust.checks import check_labels, check_vector
 
+Transformed = Affine | Weighted | Projected | Minus | Antisymmetric
 Transform = Callable[["Linearization", Tensor], "Linearization"]  # of J at some positions in the batch
 
 
@@ -48,6 +58,7 @@ class Linearization:
         recorder: Recorder,
         reason: str | None,
         part: Callable[[Tensor], Linearization],
+        coupled: bool = False,
     ):
         layers = recorder.layers
         self.model, self.output, self.layers, self.reason = section.model, output, layers, reason
@@ -56,7 +67,7 @@ class Linearization:
         self.dtype, self.output_dtype = at_least_single(self.input_dtype), section.last.dtype
         self.activation_bytes = recorder.slots.bytes
         self.is_half = not HALF.isdisjoint((self.input_dtype, self.output_dtype, *recorder.dtypes))
-        self._products: Tape | Affine | Weighted = products
+        self._products: Tape | Transformed = products
         self._part = part
         self._tape, self._is_whole = products, products.whole
         self.doubt: str | None = None  # what may be wrong with its gradients and cannot be found out
@@ -64,6 +75,9 @@ class Linearization:
         self.paid_by: tuple[object, int] | None = None  # the penalty that linearized, and its factor
         self._transforms: tuple[Transform, ...] = ()
         self._reads = _weights(layers) if self._is_whole else recorder.reads
+        self._places = section.places
+        self.is_of_output = section.to is None  # J.output is what J is the Jacobian of
+        self.is_coupled = coupled  # samples may depend on each other
         self._alive = output  # its graph holds what products read
 
     def detach_output(self) -> None:
@@ -123,6 +137,56 @@ class Linearization:
             J = transform(J, positions)
         return J
 
+    def between(self, at: str | None, to: str | None) -> Linearization:
+        """The Jacobian of the output of the submodule `to` with respect to that of `at`, from the same run.
+
+        Names are those that linearize was given as `through`; None is where J itself begins or ends. What
+        passes around `at` does not count.
+
+        >>> from jacnorm import linearize
+        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+        >>> J = linearize(model, torch.randn(2, 4), through=["0"])
+        >>> first, second = J.between(None, "0"), J.between("0", None)
+        >>> torch.allclose(second.dense() @ first.dense(), J.dense(), atol=1e-6)
+        True
+        """
+        tape, other = self._whole_tape(), copy.copy(self)
+        start, end = (None if name is None else self._place(name) for name in (at, to))
+        source = tape.source if start is None else start.slot
+        target = tape.target if end is None else end.slot
+        with torch.no_grad():
+            zeros = torch.zeros(self.input_shape, dtype=self.input_dtype, device=self.device)
+            found = None if source is None or target is None else tape.between(source, target, zeros)
+        if found is None:
+            last = "The output" if to is None else f"The output of {to!r}"
+            first = "the input" if at is None else f"the output of {at!r}"
+            raise InputError(f"{last} does not depend on {first}: is it computed before it, or on a branch?")
+        other._products = other._tape = found
+        if start is not None:
+            other.input_shape, other.input_dtype = start.shape, start.dtype
+            other.dtype = at_least_single(start.dtype)
+        if end is not None:
+            other.output_shape, other.output_dtype, other.is_of_output = end.shape, end.dtype, False
+        other._transforms = (*self._transforms, lambda J, _: J.between(at, to))
+        return other
+
+    def _whole_tape(self) -> Tape:
+        if self.tape is None:
+            raise InputError("This is a transform of J: take J.between() first, and transform what it gives.")
+        if self._is_whole:
+            raise UnsupportedModelError(
+                f"J cannot be taken apart, since the whole model is one step: {self.reason}."
+            )
+        return self.tape
+
+    def _place(self, name: str) -> Place:
+        if name not in self._places:
+            known = ", ".join(map(repr, self._places)) or "none"
+            raise InputError(
+                f"J knows no place {name!r} (it has {known}): linearize(model, x, through=[{name!r}])."
+            )
+        return self._places[name]
+
     def check_unchanged(self) -> None:
         if self._reads.spoilt:
             raise InputError(
@@ -171,16 +235,51 @@ class Linearization:
         True
         """
 
-        def of_part(J: Linearization, positions: Tensor) -> Linearization:
-            if isinstance(D, Tensor) and D.dim() == len(self.input_shape) and len(D) > 1:
-                return J.weighted(D.to(J.device)[positions])  # a row for each sample
-            return J.weighted(D)
+        axes = len(self.input_shape)
+        return self._with(Weighted(self, D), lambda J, at: J.weighted(_of_part(D, at, axes)))
 
-        return self._with(Weighted(self, D), of_part)
+    def project(self, C: Tensor | tuple[Map, Map]) -> Linearization:
+        """C J: the Jacobian of C·model(x).
 
-    def _with(self, products: Affine | Weighted, transform: Transform) -> Linearization:
+        C is a matrix (m, n_out), one for each sample (B, m, n_out), or two functions, w ↦ C w and u ↦ Cᵀ u,
+        on tensors of the output's shape. (`fraction=` of a penalty takes a part of the batch, on which
+        functions must work, too.)
+
+        >>> from jacnorm import linearize
+        >>> J = linearize(torch.nn.Linear(2, 3), torch.ones(1, 2))
+        >>> J.project(torch.tensor([[1.0, -1.0, 0.0]])).output_shape
+        torch.Size([1, 1])
+        """
+        return self._with(Projected(self, C), lambda J, at: J.project(_of_part(C, at, 3)))
+
+    def margins(self, labels: Tensor) -> Linearization:
+        """The Jacobian of f_y − f_j for each class j other than the label y, in the order of j: (B, n − 1).
+
+        σ of it is by how much a change of the input can move the differences that decide.
+        """
+        labels = check_labels(labels, self.output_shape)
+        products = Projected(self, differences(labels.to(self.device), self.output_shape))
+        return self._with(products, lambda J, at: J.margins(labels[at.to(labels.device)]))
+
+    def minus(self, A: Constant) -> Linearization:
+        """J − A: how far J is from what it should be.
+
+        A is a matrix (n_out, n_in), one for each sample (B, n_out, n_in), two functions, v ↦ A v and
+        u ↦ Aᵀ u, or another network's linearization at the same x (a teacher's, say). No gradient flows to
+        what A is made of.
+        """
+        return self._with(Minus(self, A), lambda J, at: J.minus(_of_part(A, at, 3)))
+
+    def antisymmetric(self) -> Linearization:
+        """J − Jᵀ, which is zero where the network is the gradient of a potential."""
+        return self._with(Antisymmetric(self), lambda J, _: J.antisymmetric())
+
+    def _with(self, products: Transformed, transform: Transform) -> Linearization:
         other = copy.copy(self)
         other._products, other._transforms = products, (*self._transforms, transform)
+        if products.output_shape != self.output_shape:
+            other.output_shape, other.output_dtype = products.output_shape, self.dtype
+            other.is_of_output = False
         return other
 
     def __repr__(self) -> str:
@@ -195,3 +294,12 @@ def _weights(layers: list[Layer]) -> Reads:
     for layer in layers:
         reads.add(layer.weight)
     return reads
+
+
+def _of_part(A: Any, positions: Tensor, axes: int) -> Any:
+    """What of an operator belongs to some samples: their rows, where it has one for each."""
+    if isinstance(A, Linearization):
+        return A.subset(positions)
+    if isinstance(A, Tensor) and A.dim() == axes and len(A) > 1:
+        return A.to(positions.device)[positions]
+    return A

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -43,6 +43,8 @@ def linearize(
     at: str | None = None,
     to: str | None = None,
     precision: torch.dtype | None = None,
+    through: Sequence[str] = (),
+    coupled: bool = False,
     **kwargs: Any,
 ) -> Linearization:
     """Run `model` once on the batch `x` and return its Jacobian at each sample.
@@ -68,6 +70,13 @@ def linearize(
         gradient stay as they are; products come back in float32, and so do the gradients of a penalty. A
         power step is off by more than that, but do not measure to 1e-3 with it. The first call tries, in a
         process of its own, whether this machine gains by it; if not, a warning says so and all stays float32.
+    through
+        Names of submodules at which J may be taken apart: `J.between("1", "3")` is then the Jacobian of the
+        output of one with respect to that of another. All are of this one run.
+    coupled
+        True lets samples depend on each other, as minibatch statistics of a critic do. Jᵀu is then the
+        gradient of Σ_i ⟨u_i, f_i⟩, with what goes from sample to sample. There is no Jacobian of a sample, so
+        that of penalties on it only `GradientPenalty` takes it.
 
     >>> from torch import nn
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
@@ -79,7 +88,8 @@ def linearize(
     >>> linearize(model, torch.randn(2, 4), at="0", to="2")
     Linearization((2, 8) -> (2, 3), engine='layerwise')
     """
-    return linearized(request_for(model, x, args, kwargs, engine, batch_norm, at, to, precision))
+    request = request_for(model, x, args, kwargs, engine, batch_norm, at, to, precision, through, coupled)
+    return linearized(request)
 
 
 def request_for(
@@ -91,17 +101,23 @@ def request_for(
     batch_norm: BatchNorm,
     at: str | None,
     to: str | None,
-    precision: torch.dtype | None,
+    precision: torch.dtype | None = None,
+    through: Sequence[str] = (),
+    coupled: bool = False,
 ) -> Request:
     check_input(x, at)
     if engine not in ("auto", "layerwise", "autograd"):
         raise InputError(f"engine={engine!r}: choose 'auto', 'layerwise' or 'autograd'.")
     if batch_norm not in ("fixed", "flowing"):
         raise InputError(f"batch_norm={batch_norm!r}: choose 'fixed' or 'flowing'.")
+    if isinstance(through, str):
+        raise InputError(f"through={through!r}: give a list of names, through=[{through!r}].")
     if precision is not None:
         check_precision(precision, x)
         precision = precision if half_pays(precision, x.device.type) else None
-    return Request(model, x, args, kwargs, engine, batch_norm, at, to, precision)
+    return Request(
+        model, x, args, kwargs, engine, batch_norm, at, to, precision, tuple(through), bool(coupled)
+    )
 
 
 def run_plainly(request: Request) -> Tensor:
@@ -119,7 +135,7 @@ def linearized(request: Request) -> Linearization:
             return _trace(request)
     if isinstance(request.model, DistributedDataParallel):
         return _inside_ddp(request)
-    known = verdict(request.model, request.kind, request.at, request.to)
+    known = verdict(request.model, request.kind, request.at, request.to, str(request.coupled))
     is_due = known.visit()
     wants_gradients = torch.is_grad_enabled()
     if wants_gradients and not torch.is_inference_mode_enabled() and not request.x.is_inference():
@@ -163,8 +179,11 @@ def _recorded(request: Request, known: Verdict) -> Linearization:
 
 def _trace(request: Request) -> Linearization:
     """Under torch.compile: as `_record`, if need be after an eager run on the batch that is traced for."""
-    if request.at is not None or request.to is not None:
-        refuse("at= and to= do not work inside torch.compile: linearize the function between the two layers.")
+    if request.at is not None or request.to is not None or request.through or request.coupled:
+        refuse(
+            "at=, to=, through= and coupled= do not work inside torch.compile: linearize the function "
+            "between the two layers."
+        )
     names, values = tuple(request.kwargs), tuple(request.kwargs.values())
     plan = known_plan(request.model, request.kind)
     if plan is None:
@@ -212,7 +231,7 @@ def _record(request: Request, known: Verdict, *, checks: bool) -> Linearization:
         raise
     if checks:
         with without_autocast(section.first.device):
-            known.independent = check_independent(
+            known.independent = request.coupled or check_independent(
                 tape, section.last.detach(), thoroughly=not known.independent
             )
         known.learn(None, tape)
@@ -255,7 +274,7 @@ def _as_one_step(request: Request, known: Verdict, reason: str) -> Linearization
     tape = _one_step(first, last, gate)
     with without_autocast(first.device):
         if not known.independent:
-            known.independent = check_independent(tape, last.detach())
+            known.independent = request.coupled or check_independent(tape, last.detach())
         if not known.flipped:
             known.flipped, known.refusal = (
                 True,
@@ -316,7 +335,7 @@ def _made(
         return J
 
     output = tape.kept.hang_on(output)
-    return Linearization(tape, section, output, recorder, reason, part)
+    return Linearization(tape, section, output, recorder, reason, part, request.coupled)
 
 
 def _inside_ddp(request: Request) -> Linearization:
@@ -330,7 +349,8 @@ def _inside_ddp(request: Request) -> Linearization:
     def forward(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         # Names of submodules belong to the module; without them its forward is enough.
         with replaced_forward(wrapper.module, plain):
-            model = wrapper.module if request.at or request.to else plain
+            named = request.at or request.to or request.through
+            model = wrapper.module if named else plain
             found.append(linearized(replace(request, model=model, x=x, args=args, kwargs=kwargs)))
         return found[0].output
 

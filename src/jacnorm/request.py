@@ -31,6 +31,8 @@ class Request:
     at: str | None
     to: str | None
     precision: torch.dtype | None = None  # of the sweeps
+    through: tuple[str, ...] = ()  # submodules that J may be taken apart at
+    coupled: bool = False  # samples may depend on each other
     given: Sequence[Statistics | None] = ()  # batch norm statistics of a batch that x is part of
 
     @property
@@ -52,7 +54,7 @@ class Request:
         )
 
     def section(self) -> Section:
-        return Section(self.model, self.args, self.kwargs, self.at, self.to)
+        return Section(self.model, self.args, self.kwargs, self.at, self.to, self.through)
 
     @property
     def has_rows(self) -> bool:

@@ -89,7 +89,9 @@ def test_same_seed_same_weights_and_another_seed_others(net, digits, tmp_path):
     assert any(not torch.equal(a[name], c[name]) for name in a)
 
 
-@pytest.mark.parametrize("method", ["none", "spectral", "spectral-bound", "frobenius", "adversarial"])
+@pytest.mark.parametrize(
+    "method", ["none", "spectral", "spectral-bound", "frobenius", "margin", "adversarial"]
+)
 @pytest.mark.parametrize("net", ["mlp", "own_net:small", "own_net:smooth"])
 def test_resuming_ends_with_the_very_same_weights(method, net, digits, tmp_path, monkeypatch):
     few = DataSet.of("digits", digits.train.take(torch.arange(200)), digits.test, digits.classes)

@@ -217,7 +217,7 @@ def test_a_zero_jacobian_gives_zero_and_no_nan(kind, index, engine):
 
 
 @pytest.mark.parametrize("kind", PENALTIES)
-@pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
 def test_bad_weights(kind, weight):
     with pytest.raises(jn.InputError, match="weight="):
         kind(weight=weight)

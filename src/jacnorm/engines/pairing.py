@@ -33,6 +33,15 @@ class Pairing:
         self._first: Literal["push", "pull"] | None = None
         self._terms: dict[int, tuple[Tensor, Tensor]] = {}  # where each goes, by its number there
         self._later: list[tuple[Tensor, Tensor]] = []  # F(t) with a graph, and its cotangent
+        self._back: Pairing | None = None
+
+    @property
+    def back(self) -> Pairing:
+        """For a second pair at the same time, whose sweeps go the other way. Its terms are added to these."""
+        if self._back is None:
+            self._back = Pairing()
+            self._back._terms, self._back._later = self._terms, self._later
+        return self._back
 
     def push(self, step: Step, read: list[Tensor], ts: list[Any]) -> Any:
         if not step.learns:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from ..errors import InputError, UnsupportedModelError
@@ -14,6 +15,15 @@ from ..trust.checks import check_output, run
 from .ancestry import Ancestry
 from .hooks import seeing_module_hooks
 from .recorder import Recorder
+from .tape import Slot
+
+
+class Place(NamedTuple):
+    """An activation of the run. It has no slot where it does not depend on x, or nothing is recorded."""
+
+    slot: Slot | None
+    shape: torch.Size
+    dtype: torch.dtype
 
 
 class Section:
@@ -25,10 +35,20 @@ class Section:
     first: Tensor
     last: Tensor
 
-    def __init__(self, model: Any, args: Any, kwargs: Any, at: str | None, to: str | None):
+    def __init__(
+        self,
+        model: Any,
+        args: Any,
+        kwargs: Any,
+        at: str | None,
+        to: str | None,
+        through: Sequence[str] = (),
+    ):
         self.model, self.at, self.to = model, at, to
         self._args, self._kwargs = args, kwargs
         self._hooked = [(_submodule(model, name), name) for name in (at, to) if name is not None]
+        self._passed = [(_submodule(model, name), name) for name in through]
+        self.places: dict[str, Place] = {}  # of the outputs of `through`
 
     def run(self, x: Tensor, recorder: Recorder, *, graph: bool) -> Tensor:
         """model(x), recorded between the two ends."""
@@ -38,6 +58,7 @@ class Section:
         # A copy, so that the model may write into it.
         inside = self._begin(x) if self.at is None else x.clone()
         handles = [submodule.register_forward_hook(self._hook(n, len(x))) for submodule, n in self._hooked]
+        handles += [submodule.register_forward_hook(self._note(n, len(x))) for submodule, n in self._passed]
         try:
             with recorder, uncompiled(), seeing_module_hooks():
                 output = run(self.model, inside, *self._args, **self._kwargs)
@@ -49,6 +70,9 @@ class Section:
             self._end(output)
         if self._hooked:
             self._check_ends()
+        for _, name in self._passed:
+            if name not in self.places:
+                raise InputError(f"The model did not run its submodule {name!r} on this input.")
         return output
 
     def _begin(self, x: Tensor) -> Tensor:
@@ -66,11 +90,7 @@ class Section:
     def _hook(self, name: str, batch: int) -> Callable[..., Tensor | None]:
         def hook(module: nn.Module, args: Any, output: Any) -> Tensor | None:
             _check_hidden(name, output, batch)
-            if name in self._seen:
-                raise InputError(
-                    f"The submodule {name!r} runs more than once in model(x), so that its output is not one "
-                    "tensor. Name another one, or give each use a module of its own."
-                )
+            _check_once(name, self._seen)
             # Copies: a layer may hand on its own input, and the model may write into what it got.
             if name == self.at:
                 output = self._begin(output.clone())
@@ -78,6 +98,14 @@ class Section:
                 self._end(output.clone())
             self._seen.add(name)
             return output if name == self.at else None
+
+        return hook
+
+    def _note(self, name: str, batch: int) -> Callable[..., None]:
+        def hook(module: nn.Module, args: Any, output: Any) -> None:
+            _check_hidden(name, output, batch)
+            _check_once(name, self.places)
+            self.places[name] = Place(self._recorder.slots.of(output), output.shape, output.dtype)
 
         return hook
 
@@ -124,6 +152,14 @@ def _submodule(model: Any, name: str) -> nn.Module:
             else f"The model has no submodules, so none called {name!r}."
         )
     return named[name]
+
+
+def _check_once(name: str, seen: Container[str]) -> None:
+    if name in seen:
+        raise InputError(
+            f"The submodule {name!r} runs more than once in model(x), so that its output is not one "
+            "tensor. Name another one, or give each use a module of its own."
+        )
 
 
 def _check_hidden(name: str, y: object, batch: int) -> None:

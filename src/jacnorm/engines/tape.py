@@ -131,6 +131,7 @@ class Tape:
         self.steps = _reaching(steps, target)
         self.whole = whole  # the model is a single step by autograd
         self._weights, self.kept = weights, kept or Kept()
+        self._fixed: dict[Slot | None, Any] = {}  # tangents of zero, of what is held fixed beside the source
         self._last_use: dict[Slot | None, int] = {}  # for forward mode, on first use
         self.way: Way = tuple([(step.name, step.sources) for step in self.steps])  # through the model
 
@@ -145,6 +146,28 @@ class Tape:
             if step.learns:
                 found.update(step.edges_from([values[k] for k in step.reads]))
         return found
+
+    def between(self, source: Slot, target: Slot, x: Tensor) -> Tape | None:
+        """The steps from one activation to another, the others held fixed; None if none lead there.
+
+        x is a vector of zeros like the input: swept through, it tells the shapes of what is held fixed.
+        """
+        reached, steps = {source}, list[Step]()
+        for step in self.steps:
+            if not reached.isdisjoint(step.sources):
+                reached.add(step.target)
+                steps.append(step)
+        if target not in reached:
+            return None
+        part = Tape(steps, source, target, self._weights, self.kept)
+        beside = {s for step in part.steps for s in step.sources if s not in reached and s is not None}
+        if beside:
+            tangents = {self.source: x, None: None, **self._fixed}
+            for step in self.steps:
+                ts = [tangents[s] for s in step.sources]
+                tangents[step.target] = step.push(*[self.values()[k] for k in step.reads], *ts)
+            part._fixed = {s: tangents[s] for s in beside}
+        return part
 
     @property
     def is_constant(self) -> bool:
@@ -173,7 +196,7 @@ class Tape:
         if not self._last_use:
             self._last_use = {s: i for i, step in enumerate(self.steps) for s in step.sources}
         values, last_use = self.values(), self._last_use
-        tangents: dict[Slot | None, Any] = {self.source: v, None: None}
+        tangents: dict[Slot | None, Any] = {self.source: v, None: None, **self._fixed}
         for i, step in enumerate(self.steps):
             read, ts = [values[k] for k in step.reads], [tangents[s] for s in step.sources]
             y = step.push(*read, *ts) if pairing is None else pairing.push(step, read, ts)

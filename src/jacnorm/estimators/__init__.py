@@ -3,6 +3,7 @@
 Nothing here knows networks, and nothing here is differentiated.
 """
 
+from .eigen import Eigenpairs, eigenpairs
 from .estimate import Estimate
 from .gram import gram
 from .hutchinson import hutchinson
@@ -14,12 +15,14 @@ from .power import power_iteration
 from .vectors import SingularVectors, singular_vectors
 
 __all__ = [
+    "Eigenpairs",
     "Estimate",
     "InducedNorm",
     "Matrix",
     "Operator",
     "SingularVectors",
     "Transposed",
+    "eigenpairs",
     "frobenius_norm",
     "gram",
     "hutchinson",

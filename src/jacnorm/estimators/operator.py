@@ -67,6 +67,11 @@ def as_operator(J: Operator | Tensor) -> Operator:
         raise InputError(
             f"A linearization or a matrix is needed, found {type(J).__name__}: linearize(model, x)"
         )
+    if getattr(J, "is_coupled", False):
+        raise InputError(
+            "J was linearized with coupled=True: samples depend on each other, and there is no Jacobian of "
+            "each."
+        )
     return J
 
 

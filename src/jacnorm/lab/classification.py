@@ -13,7 +13,14 @@ from torch import Tensor
 from .. import linearize, spectral_norm
 from ..errors import NonFiniteError
 from ..integrations.distributed import share_vectors
-from ..penalties import AnalyticPenalty, FrobeniusPenalty, Penalty, SpectralBoundPenalty, SpectralPenalty
+from ..penalties import (
+    AnalyticPenalty,
+    FrobeniusPenalty,
+    MarginPenalty,
+    Penalty,
+    SpectralBoundPenalty,
+    SpectralPenalty,
+)
 from .attacks import perturbed
 from .config import RunConfig
 from .data import DataSet, Split, batches, crop_and_flip
@@ -90,6 +97,9 @@ def make_penalty(config: RunConfig, rank: int = 0) -> Penalty | None:
             seed=config.seed,
         ),
         "analytic": lambda: AnalyticPenalty(config.weight, **lazy),
+        "margin": lambda: MarginPenalty(
+            config.weight, config.radius, candidates=config.candidates, norm=config.radius_norm, **lazy
+        ),
     }
     return makers[config.method]() if config.method in makers else None
 
@@ -176,7 +186,8 @@ def train_step(run: Run, images: Tensor, labels: Tensor, index: Tensor) -> tuple
         J = run.penalty.linearize(run.body, x, batch_norm=config.batch_norm)  # type: ignore[arg-type]
         output = J.output
         loss = F.cross_entropy(output, labels)
-        penalty = run.penalty(J, index=share.taken(index) if config.warm_start else None)
+        rows = share.taken(index) if config.warm_start else None
+        penalty = run.penalty(J, index=rows, labels=labels)
     run.optimizer.zero_grad()
     (weight * (loss + penalty)).backward()
     run.optimizer.step()

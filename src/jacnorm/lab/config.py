@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from .errors import UsageError
 from .wording import did_you_mean
 
-METHODS = ("none", "l2", "spectral-bound", "frobenius", "spectral", "analytic", "adversarial")
+METHODS = ("none", "l2", "spectral-bound", "frobenius", "spectral", "analytic", "margin", "adversarial")
 # A setting that makes another method of one, and what tables call it then.
 VARIANTS = {
     "spectral": ("warm_start", True, "spectral-warm"),
@@ -80,7 +80,7 @@ class RunConfig:
         0.01,
         "its weight, λ",
         Bound(POSITIVE.holds, 'positive; method = "none" has no penalty'),
-        method="l2 spectral-bound frobenius spectral analytic",
+        method="l2 spectral-bound frobenius spectral analytic margin",
     )
     learning_rate: float = setting(0.01, "of SGD", POSITIVE)
     momentum: float = setting(0.8, "of SGD", Bound(lambda v: 0 <= v < 1, "in [0, 1)"))
@@ -120,16 +120,16 @@ class RunConfig:
         "whether the penalty's gradient passes through the batch's variance",
         ("fixed", "flowing"),
         first="fixed",
-        method="frobenius spectral analytic",
+        method="frobenius spectral analytic margin",
     )
     every: int = setting(
         1,
         "pay the penalty at every k-th step only, k times as much",
         ONE_OR_MORE,
-        method="spectral-bound frobenius spectral analytic",
+        method="spectral-bound frobenius spectral analytic margin",
     )
     fraction: float = setting(
-        1.0, "of each batch that pays the penalty", PART, method="frobenius spectral analytic"
+        1.0, "of each batch that pays the penalty", PART, method="frobenius spectral analytic margin"
     )
     epsilon: float = setting(
         8 / 255,
@@ -139,6 +139,13 @@ class RunConfig:
     )
     attack_steps: int = setting(
         10, "gradient steps of the attack on each batch", ONE_OR_MORE, method="adversarial"
+    )
+    radius: float = setting(
+        1.0, "how far from the boundary is far enough, of normalized input", POSITIVE, method="margin"
+    )
+    radius_norm: str = setting("2", "the norm that this radius is measured in", ("2", "inf"), method="margin")
+    candidates: int = setting(
+        1, "classes with the highest scores that may be the nearest", ONE_OR_MORE, method="margin"
     )
 
     def __post_init__(self) -> None:

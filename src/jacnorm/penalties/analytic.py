@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from torch import Tensor
 
 from ..engines.pairing import Pairing
 from ..estimators.gram import gram_of, top_eigenvector
-from ..estimators.operator import normalized, norms
+from ..estimators.operator import divided, norms
 from ..linearization import Linearization
-from .base import Penalty
+from .norm import Common, NormPenalty, held
 
 
-class AnalyticPenalty(Penalty):
+class AnalyticPenalty(NormPenalty):
     """weight · mean_i ‖J(x_i)‖₂ without iteration. It costs a product for every output."""
 
-    def __init__(
-        self,
-        weight: float = 0.01,
-        *,
-        every: int = 1,
-        budget: float | None = None,
-        fraction: float = 1.0,
-        seed: int = 0,
-    ):
-        super().__init__(weight, seed, every=every, budget=budget, fraction=fraction)
+    def __init__(self, weight: float = 0.01, **common: Unpack[Common]):
+        super().__init__(weight, **common)
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
+        dense, pairing = held(J, instead="SpectralPenalty takes a few products."), Pairing()
         with torch.no_grad():
-            dense, pairing = J.dense(), Pairing()
-            if dense.shape[1] <= dense.shape[2]:
-                u = top_eigenvector(gram_of(dense)).to(dense.dtype).view(J.output_shape)
-                w = J.jvp(normalized(J.vjp(u, pairing)), pairing)
-            else:
-                v = top_eigenvector(gram_of(dense.mT)).to(dense.dtype).view(J.input_shape)
-                w = J.jvp(v, pairing)
-                J.vjp(normalized(w), pairing)
-        return pairing.handed_over(self.weight * norms(w).mean(), self.weight / len(w))
+            u = _top_left(dense).view(J.output_shape)
+            c = J.vjp(u, pairing)
+            sigma = norms(c)
+        return self.carried(J, sigma, [(u, divided(c, sigma))], pairing)
+
+
+def _top_left(dense: Tensor) -> Tensor:
+    """u₁ of each matrix, from the smaller of the two Gram matrices."""
+    if dense.shape[1] <= dense.shape[2]:
+        return top_eigenvector(gram_of(dense)).to(dense.dtype)
+    v = top_eigenvector(gram_of(dense.mT)).to(dense.dtype)
+    w = torch.einsum("boi,bi->bo", dense, v)
+    return divided(w, norms(w))

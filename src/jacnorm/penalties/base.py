@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from ..pytorch.precision import at_least_single, without_autocast
 from ..pytorch.tracing import gaussian, outside_torch_func, tracing
 from ..recording import linearized, request_for, run_plainly
 from ..request import BatchNorm, Engine
-from ..trust.checks import as_tensor, check_count, check_positive, is_number
+from ..trust.checks import as_tensor, check_count, check_weight, is_number
 from .pace import Pace
 
 
@@ -23,7 +23,7 @@ class Unrecorded(Linearization):
     """What a step that pays nothing has of a Jacobian: the output."""
 
     def __init__(self, model: Any, output: Tensor):
-        self.model, self.output, self.verified = model, output, False
+        self.model, self.output, self.verified, self.is_coupled = model, output, False, False
         self.dtype, self.device = at_least_single(output.dtype), output.device
 
     def __getattr__(self, name: str) -> Any:
@@ -34,11 +34,10 @@ class Unrecorded(Linearization):
             "several penalties, or to measure in every step, take jacnorm.linearize(model, x)."
         )
 
-    def affine(self, *_: Any) -> Linearization:
+    def _itself(self, *_: Any) -> Any:
         return self
 
-    def weighted(self, *_: Any) -> Linearization:
-        return self
+    affine = weighted = project = margins = minus = antisymmetric = between = _itself  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"Unrecorded({tuple(self.output.shape)})"
@@ -47,7 +46,8 @@ class Unrecorded(Linearization):
 class Penalty(nn.Module, ABC):
     """`penalty(J)` is a scalar to add to the loss.
 
-    In `penalty(J, index=idx)`, `idx` says which samples of the data set these are. To pay less for it:
+    In `penalty(J, index=idx)`, `idx` says which samples of the data set these are; `labels=y`, what is right
+    for them, for penalties that ask for it. With weight 0 nothing is computed. To pay less:
 
     every
         Only every k-th call has a penalty, k times as large; the others return zero. Gradients are right on
@@ -72,7 +72,7 @@ class Penalty(nn.Module, ABC):
         fraction: float = 1.0,
     ):
         super().__init__()
-        check_positive("weight", weight)
+        check_weight(weight)
         check_count("every", every)
         if budget is not None and not (is_number(budget) and 1 < budget < float("inf")):
             raise InputError(f"budget={budget!r}: a step with a penalty costs more than 1; try budget=1.3.")
@@ -84,20 +84,28 @@ class Penalty(nn.Module, ABC):
         self.pace = Pace(every, budget)
         self._draws = torch.tensor(0, device="cpu")  # a tensor, so that compiled steps can count on
 
-    def __call__(self, J: Linearization, index: Tensor | None = None) -> Tensor:
+    needs_labels = False  # `forward` takes labels, too
+
+    def __call__(self, J: Linearization, index: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
         if not isinstance(J, Linearization):
             raise InputError(
                 f"A penalty takes J = jacnorm.linearize(model, x), found {type(J).__name__}; "
                 "J.output is model(x)."
             )
+        if self.needs_labels and labels is None:
+            raise InputError(
+                f"{type(self).__name__} needs the labels of these samples: penalty(J, labels=y)."
+            )
         factor = self._factor(J)
         self.pace.is_unusual = J.verified
         if factor == 0:  # a leaf, so that backward() has nothing to object to (compiled code makes none)
-            return torch.zeros((), dtype=J.dtype, device=J.device, requires_grad=not tracing())
+            shape = self.value_shape(J)
+            return torch.zeros(shape, dtype=J.dtype, device=J.device, requires_grad=not tracing())
         if self.fraction < 1:
-            J, index = self._part(J, index)
+            J, index, labels = self._part(J, index, labels)
+        asked = {"labels": labels} if self.needs_labels else {}
         with without_autocast(J.device):
-            value: Tensor = super().__call__(J, index=index)
+            value: Tensor = super().__call__(J, index=index, **asked)
         return value if factor == 1 else factor * value
 
     def linearize(
@@ -110,14 +118,16 @@ class Penalty(nn.Module, ABC):
         at: str | None = None,
         to: str | None = None,
         precision: torch.dtype | None = None,
+        through: Sequence[str] = (),
+        coupled: bool = False,
         **kwargs: Any,
     ) -> Linearization:
         """As `jacnorm.linearize`; but in a step in which this penalty pays nothing the model just runs.
 
         J then has an output and no products. What is decided here holds for this J.
         """
-        request = request_for(model, x, args, kwargs, engine, batch_norm, at, to, precision)
-        factor = self.pace.factor() if torch.is_grad_enabled() else None
+        request = request_for(model, x, args, kwargs, engine, batch_norm, at, to, precision, through, coupled)
+        factor = self._next_factor() if torch.is_grad_enabled() else None
         J = Unrecorded(model, run_plainly(request)) if factor == 0 else linearized(request)
         J.paid_by = None if factor is None else (self, factor)
         return J
@@ -127,17 +137,29 @@ class Penalty(nn.Module, ABC):
             return 1
         if J.paid_by is not None and J.paid_by[0] is self:
             return J.paid_by[1]
-        return self.pace.factor()
+        return self._next_factor()
+
+    def _next_factor(self) -> int:
+        return self.pace.factor() if self.weight > 0 else 0
+
+    def value_shape(self, J: Linearization) -> torch.Size:
+        """Of what it returns."""
+        return torch.Size(())
 
     @abstractmethod
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor: ...
 
-    def _part(self, J: Linearization, index: Tensor | None) -> tuple[Linearization, Tensor | None]:
+    def _part(
+        self, J: Linearization, index: Tensor | None, labels: Tensor | None
+    ) -> tuple[Linearization, Tensor | None, Tensor | None]:
         batch = J.input_shape[0]
         chosen = self.random(torch.Size((batch,)), J).argsort()[: max(1, round(self.fraction * batch))]
         if index is not None:
             index = as_tensor(index)[chosen.cpu()]
-        return J.subset(chosen), index
+        if labels is not None:
+            labels = as_tensor(labels)
+            labels = labels[chosen.to(labels.device)]
+        return J.subset(chosen), index, labels
 
     def random(self, shape: torch.Size, like: Tensor | Linearization) -> Tensor:
         """Gaussian numbers from this penalty's own stream; torch's global state is left alone."""

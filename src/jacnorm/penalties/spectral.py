@@ -13,17 +13,16 @@ from ..estimators.operator import divided, flat, normalized, norms
 from ..estimators.operator import start as fixed_direction
 from ..linearization import Linearization
 from ..pytorch.tracing import refuse, tracing, while_tracing
-from ..trust.checks import as_tensor, check_count, check_positive
-from .base import Penalty
+from ..trust.checks import as_tensor, check_count
+from .norm import Curve, NormPenalty, Reduction, Shape
 
 MAX_SAMPLES = 10**9
 
-Shape = Literal["identity", "square", "hinge"]
 Start = Literal["output", "random"]
 STIR = 0.01  # of a fixed direction in the start, so that it is never zero, nor at right angles to the answer
 
 
-class SpectralPenalty(Penalty):
+class SpectralPenalty(NormPenalty):
     """The spectral norm of the Jacobian at each sample.
 
     By the envelope theorem dσ = uᵀ dJ v at the top singular pair, so u and v are found without a graph and
@@ -39,7 +38,10 @@ class SpectralPenalty(Penalty):
     start
         "random" begins at a random v₀ instead, with u = J v₀, as the paper does.
     h
-        "identity" is the paper's σ; "square" is σ²; "hinge" is max(0, σ − threshold).
+        "identity" is the paper's σ; "square" is σ²; "hinge" is max(0, σ − threshold); or a function of σ,
+        such as `lambda s: (s - 1) ** 2`: a vector in, one number for each entry out.
+    reduction
+        "mean", "sum" or "max" over the batch, or "none": a value for each sample.
     samples
         How many the data set has, for `index` in a compiled step. (Eager ones make room as samples come by.)
     """
@@ -52,22 +54,29 @@ class SpectralPenalty(Penalty):
         iterations: int = 1,
         *,
         start: Start = "output",
-        h: Shape = "identity",
+        h: Shape | Curve = "identity",
         threshold: float = 1.0,
+        reduction: Reduction = "mean",
         samples: int | None = None,
         every: int = 1,
         budget: float | None = None,
         fraction: float = 1.0,
         seed: int = 0,
     ):
-        super().__init__(weight, seed, every=every, budget=budget, fraction=fraction)
+        super().__init__(
+            weight,
+            h=h,
+            threshold=threshold,
+            reduction=reduction,
+            every=every,
+            budget=budget,
+            fraction=fraction,
+            seed=seed,
+        )
         check_count("iterations", iterations)
-        check_positive("threshold", threshold)
-        if h not in get_args(Shape):
-            raise InputError(f"h={h!r}: choose one of {', '.join(get_args(Shape))}.")
         if start not in get_args(Start):
             raise InputError(f"start={start!r}: choose one of {', '.join(get_args(Start))}.")
-        self.iterations, self.start, self.h, self.threshold = iterations, start, h, threshold
+        self.iterations, self.start = iterations, start
         if samples is not None:
             check_count("samples", samples)
         self.samples = samples
@@ -76,37 +85,29 @@ class SpectralPenalty(Penalty):
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
         """The penalty; with `index`, J v is stored for the next time."""
         rows = None if index is None else self._rows(J, index)
-        pairing = Pairing() if torch.is_grad_enabled() else None
+        pairing = Pairing() if torch.is_grad_enabled() and self.reduction != "none" else None
         with torch.no_grad():
             u, is_guess = (self._first(J), self.start == "output") if rows is None else self._stored(J, rows)
             for _ in range(self.iterations - 1):
                 u = normalized(J.jvp(normalized(J.vjp(u))))
-            scale, rest = split_factor(self.weight / len(u), J)
-            if is_guess or self.h != "identity":
-                w = J.jvp(normalized(J.vjp(u)), pairing)
+            scale, rest = split_factor(self.factor(len(u)), J)
+            if is_guess or not self.is_plain:
+                v = normalized(J.vjp(u))
+                w = J.jvp(v, pairing)
                 sigma = size = norms(w)
+                value, slopes = self.shaped(sigma)
                 if pairing is not None:
-                    J.vjp(divided(w, size, scale * self._slope(sigma)), pairing)
+                    J.vjp(divided(w, size, scale * slopes), pairing)
             else:  # u is about what J v is now, and may stand for it in the gradient; a first guess may not
                 c = J.vjp(u, pairing)
                 w = J.jvp(divided(c, norms(c), scale), pairing)
                 size = norms(w)
-                sigma = size / scale
+                value, _ = self.shaped(size / scale)
             if rows is not None:
                 self._store(rows, divided(w, size))
-            value = self.weight * self._shaped(sigma).mean()
+        if torch.is_grad_enabled() and self.reduction == "none":
+            return self.for_each(J, sigma, [(divided(w, size), v)])
         return value if pairing is None else pairing.handed_over(value, rest)
-
-    def _shaped(self, sigma: Tensor) -> Tensor:
-        if self.h == "hinge":
-            return torch.relu(sigma - self.threshold)
-        return sigma.square() if self.h == "square" else sigma
-
-    def _slope(self, sigma: Tensor) -> Tensor:
-        """h′(σ)."""
-        if self.h == "hinge":
-            return (sigma > self.threshold).to(sigma.dtype)
-        return 2 * sigma if self.h == "square" else torch.ones_like(sigma)
 
     def _first(self, J: Linearization) -> Tensor:
         if self.start == "random":
@@ -153,8 +154,7 @@ class SpectralPenalty(Penalty):
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def extra_repr(self) -> str:
-        shape = f", h='hinge', threshold={self.threshold}" if self.h == "hinge" else f", h={self.h!r}"
-        return f"{super().extra_repr()}, iterations={self.iterations}{shape}"
+        return f"{super().extra_repr()}, iterations={self.iterations}"
 
 
 @while_tracing

@@ -130,6 +130,25 @@ def check_vector(name: str, vector: object, shape: torch.Size, of: str) -> None:
         )
 
 
+def check_labels(labels: object, shape: torch.Size) -> Tensor:
+    """One class for each sample, as whole numbers, for an output that is a row of scores."""
+    if len(shape) != 2 or shape[1] < 2:
+        raise InputError(f"Margins need a row of scores for each sample, found an output of {tuple(shape)}.")
+    labels = as_tensor(labels)
+    if labels.shape != shape[:1] or labels.is_floating_point() or labels.dtype == torch.bool:
+        raise InputError(
+            f"labels has shape {tuple(labels.shape)} and dtype {labels.dtype}; it must hold the class of "
+            f"each of the {shape[0]} samples, as whole numbers."
+        )
+    if not tracing():
+        first, last = (int(n) for n in labels.aminmax())
+        if first < 0 or last >= shape[1]:
+            raise InputError(
+                f"labels goes from {first} to {last}; the model has {shape[1]} classes, from 0 on."
+            )
+    return labels.long()
+
+
 def is_number(value: object) -> bool:
     """NumPy's count, too."""
     return isinstance(value, Real)
@@ -140,6 +159,11 @@ def check_positive(name: str, value: float) -> None:
         raise InputError(
             f"{name}={value!r}: it must be a positive, finite number (to do without, leave it out)."
         )
+
+
+def check_weight(value: float) -> None:
+    if not is_number(value) or not 0 <= value < float("inf"):
+        raise InputError(f"weight={value!r}: it must be a finite number, zero or more.")
 
 
 def check_count(name: str, value: int) -> None:

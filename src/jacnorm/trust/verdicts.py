@@ -159,5 +159,5 @@ def _modes(model: Any) -> int:
 
 @while_tracing
 def known_plan(model: Any, kind: Kind) -> Plan | None:
-    known = verdict(model, kind, None, None)
+    known = verdict(model, kind, None, None, str(False))
     return known.plan if known.layerwise and known.independent else None

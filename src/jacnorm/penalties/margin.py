@@ -1,0 +1,109 @@
+"""The first-order radius of each sample, which the penalty enlarges."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Unpack
+
+import torch
+from torch import Tensor
+
+from ..engines.pairing import Pairing
+from ..errors import InputError
+from ..estimators.operator import column
+from ..linearization import Linearization
+from ..trust.checks import check_count, check_labels, check_positive
+from .gradient import check_output_of, dual
+from .norm import Common, NormPenalty
+
+
+class MarginPenalty(NormPenalty):
+    """weight · mean_i max(0, radius − r_i), as penalty(J, labels=y), with the first-order radius
+
+        r_i = min_j (f_y − f_j) / ‖∇ₓ(f_y − f_j)‖    over the classes j other than the label y:
+
+    how far x must go, along the gradient, until another class has the same score if f were linear. σ alone
+    does not tell this: networks with one σ resist differently, by how far apart their scores are.
+
+    The gradient flows through both: through the margin by autograd, from J.output, and through the norm with
+    u = e_y − e_j and v the unit gradient held fixed. So scaling the scores gains nothing, since r does not
+    change. Samples that are farther than `radius` are left alone. A sample on the wrong side has r = 0 and no
+    gradient: its distance is that to the right side, and a penalty on it would make the function steeper
+    there. It is left to the loss. (Elsayed et al., 2018, train on such distances as the only loss, with the
+    denominator held fixed.)
+
+    radius
+        In the units of x.
+    norm
+        In which changes of x are measured: 2, or "inf" for the largest change of a number, as attacks in the
+        ℓ∞ ball do. The gradient is then measured in the dual norm, ℓ2 or ℓ1.
+    candidates
+        How many of the classes with the highest other scores are looked at. The minimum is most often at the
+        runner-up. Each candidate beyond the first costs a sweep.
+    h
+        Another decreasing function of r in the place of max(0, radius − r).
+    """
+
+    needs_labels = True
+
+    def __init__(
+        self,
+        weight: float = 0.01,
+        radius: float = 1.0,
+        *,
+        candidates: int = 1,
+        norm: float | str = 2,
+        **common: Unpack[Common],
+    ):
+        check_positive("radius", radius)
+        check_count("candidates", candidates)
+        if str(norm) not in ("2", "2.0", "inf"):
+            raise InputError(f"norm={norm!r}: choose 2 or 'inf', the norm of changes of x.")
+        self.is_usual = "h" not in common
+        super().__init__(weight, **{"h": partial(_shortfall, radius=radius), **common})  # type: ignore[arg-type]
+        self.radius, self.candidates, self.norm = radius, candidates, float(norm)
+        self.p = 2.0 if self.norm == 2 else 1.0  # of the gradient
+
+    def forward(self, J: Linearization, index: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
+        check_output_of(J, "MarginPenalty")
+        own = check_labels(labels, J.output_shape).to(J.device)[:, None]
+        other, pairing = self._nearest(J, own), Pairing()
+        margin = _margins(J.output.to(J.dtype), own, other)[:, 0]
+        with torch.no_grad():
+            u = _difference(J, own, other)
+            length, s = dual(J.vjp(u, pairing), self.p)
+            length = length.clamp_min(torch.finfo(J.dtype).eps)  # of a sample whose margin nothing moves
+        r = torch.relu(margin) / length
+        v = s * column(-r.detach() / length, s)
+        return self.carried(J, r, [(u, v)], pairing)
+
+    @torch.no_grad()
+    def _nearest(self, J: Linearization, own: Tensor) -> Tensor:
+        """The class with the smallest radius among the candidates, (B, 1)."""
+        scores = J.output.detach().to(J.dtype)
+        count = min(self.candidates, scores.shape[1] - 1)
+        others = scores.scatter(1, own, -float("inf")).topk(count, 1).indices
+        if count == 1:
+            return others
+        lengths = [dual(J.vjp(_difference(J, own, j[:, None])), self.p)[0] for j in others.unbind(1)]
+        length = torch.stack(lengths, 1).clamp_min(torch.finfo(J.dtype).eps)
+        nearest = (_margins(scores, own, others) / length).argmin(1, keepdim=True)
+        return others.gather(1, nearest)
+
+    def extra_repr(self) -> str:
+        shape = f"weight={self.weight}, radius={self.radius}" if self.is_usual else super().extra_repr()
+        return f"{shape}, candidates={self.candidates}, norm={self.norm:g}"
+
+
+def _shortfall(r: Tensor, radius: float) -> Tensor:
+    return torch.relu(radius - r)
+
+
+def _margins(scores: Tensor, own: Tensor, others: Tensor) -> Tensor:
+    return scores.gather(1, own) - scores.gather(1, others)
+
+
+def _difference(J: Linearization, own: Tensor, other: Tensor) -> Tensor:
+    """e_y − e_j of each sample."""
+    zeros = torch.zeros(J.output_shape, dtype=J.dtype, device=J.device)
+    return zeros.scatter(1, own, 1.0).scatter(1, other, -1.0)

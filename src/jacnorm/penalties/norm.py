@@ -1,0 +1,206 @@
+"""Penalties on a norm of J at each sample: h, the sum over samples, and how a gradient is carried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, TypedDict, get_args
+
+import torch
+from torch import Tensor
+
+from ..engines.pairing import Pairing, differentiable_once, split_factor
+from ..errors import InputError
+from ..estimators.gram import MAX_BYTES, bytes_of
+from ..estimators.operator import column, flat
+from ..linearization import Linearization
+from ..pytorch.tracing import inside_torch_func, tracing
+from ..trust.checks import check_positive
+from .base import Penalty
+
+Shape = Literal["identity", "square", "hinge"]
+Curve = Callable[[Tensor], Tensor]
+Reduction = Literal["mean", "sum", "max", "none"]
+Pair = tuple[Tensor, Tensor]
+
+
+class Common(TypedDict, total=False):
+    """What every penalty on a norm takes."""
+
+    h: Shape | Curve
+    threshold: float
+    reduction: Reduction
+    every: int
+    budget: float | None
+    fraction: float
+    seed: int
+
+
+class NormPenalty(Penalty):
+    """weight · reduction of h(norm_i) over the samples i.
+
+    h
+        "identity" is the norm itself, "square" its square, "hinge" max(0, norm − threshold). Or a function
+        of the norms, such as `lambda s: (s - 1) ** 2`: a vector in, one number for each entry out.
+    reduction
+        "mean", "sum" or "max" over the batch. "none" gives a value for each sample, (B,), which may be
+        differentiated once, like any tensor.
+
+    A subclass finds the norms and the pairs of vectors that carry their gradient,
+
+        ∂norm_i = Σ_k u_kᵀ (∂J_i) v_k    with u_k and v_k held fixed,
+
+    and returns `self.carried(J, norms, pairs)`.
+    """
+
+    def __init__(
+        self,
+        weight: float,
+        *,
+        h: Shape | Curve = "identity",
+        threshold: float = 1.0,
+        reduction: Reduction = "mean",
+        every: int = 1,
+        budget: float | None = None,
+        fraction: float = 1.0,
+        seed: int = 0,
+    ):
+        super().__init__(weight, seed, every=every, budget=budget, fraction=fraction)
+        check_positive("threshold", threshold)
+        if reduction not in get_args(Reduction):
+            raise InputError(f"reduction={reduction!r}: choose one of {', '.join(get_args(Reduction))}.")
+        if fraction < 1 and reduction != "mean":
+            raise InputError(f"fraction={fraction}: a part of the batch stands for all in a mean only.")
+        if callable(h):
+            _values_of(h, torch.tensor([0.5, 1.0, 2.0], device="cpu", requires_grad=True))
+        elif h not in get_args(Shape):
+            raise InputError(f"h={h!r}: choose one of {', '.join(get_args(Shape))}, or give a function.")
+        self.h, self.threshold, self.reduction = h, threshold, reduction
+
+    takes_coupled = False  # its pairs are right where samples depend on each other
+
+    def __call__(self, J: Linearization, index: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
+        if getattr(J, "is_coupled", False) and not (self.takes_coupled and self.reduction != "none"):
+            raise InputError(
+                "J was linearized with coupled=True: samples depend on each other, and there is no Jacobian "
+                "of each. GradientPenalty takes it, if reduction is not 'none'; or let the batch count "
+                "as one sample: linearize(lambda z: model(z[0])[None], x[None])."
+            )
+        return super().__call__(J, index, labels)
+
+    @property
+    def is_plain(self) -> bool:
+        """The slope of each norm is known before the norm is."""
+        return self.h == "identity" and self.reduction in ("mean", "sum")
+
+    def value_shape(self, J: Linearization) -> torch.Size:
+        return torch.Size((len(J.output),)) if self.reduction == "none" else torch.Size(())
+
+    def factor(self, samples: int) -> float:
+        """By how much each h(norm) counts."""
+        return self.weight / samples if self.reduction == "mean" else self.weight
+
+    def shaped(self, norms: Tensor) -> tuple[Tensor, Tensor]:
+        """The penalty, and h′ of each norm that counts (to be multiplied by `factor`)."""
+        values, slopes = self._with_slopes(norms)
+        if self.reduction == "max":
+            largest = values.argmax()
+            return self.weight * values[largest], slopes * (torch.arange(len(values)).to(largest) == largest)
+        value = values if self.reduction == "none" else values.sum()
+        return self.factor(len(norms)) * value, slopes
+
+    def _with_slopes(self, norms: Tensor) -> tuple[Tensor, Tensor]:
+        if self.h == "identity":
+            return norms, torch.ones_like(norms)
+        if self.h == "square":
+            return norms.square(), 2 * norms
+        if self.h == "hinge":
+            return torch.relu(norms - self.threshold), (norms > self.threshold).to(norms.dtype)
+        if tracing() or inside_torch_func():
+            values, pull = torch.func.vjp(self._curve, norms)  # type: ignore[misc]
+            (slopes,) = pull(torch.ones_like(values))
+        else:
+            with torch.enable_grad():
+                own = norms.detach().requires_grad_()
+                values = _values_of(self._curve, own)
+                (slopes,) = torch.autograd.grad(values.sum(), own)
+        flat_at_zero = (norms == 0) & ~slopes.isfinite()  # √ and log, say, where J itself has no slope
+        return values.detach(), slopes.masked_fill(flat_at_zero, 0)
+
+    def _curve(self, norms: Tensor) -> Tensor:
+        """h as a function that autograd can follow."""
+        if callable(self.h):
+            return self.h(norms)
+        if self.h == "hinge":
+            return torch.relu(norms - self.threshold)
+        return norms.square() if self.h == "square" else norms
+
+    def carried(
+        self, J: Linearization, norms: Tensor, pairs: Sequence[Pair], pulled: Pairing | None = None
+    ) -> Tensor:
+        """The penalty, with its gradient.
+
+        Norms and u may depend on J.output: autograd carries that part of the gradient to the network. If
+        there is one pair, and Jᵀu was taken with a pairing to find the norm, `pulled` is that pairing.
+        """
+        if not torch.is_grad_enabled():
+            return self.shaped(norms)[0]
+        if self.reduction == "none":
+            return self.for_each(J, norms, pairs)
+        value, slopes = self.shaped(norms.detach())
+        scale, rest = split_factor(self.factor(len(norms)), J)
+        pairing, at_output = pulled or Pairing(), [norms * slopes * scale] if norms.requires_grad else []
+        for u, v in pairs:
+            with torch.no_grad():
+                if pulled is None:
+                    J.vjp(u.detach(), pairing)
+                w = J.jvp(v * column(scale * slopes, v), pairing)
+            if u.requires_grad:
+                at_output.append((u * w).flatten(1).sum(1))
+        value = pairing.handed_over(value, rest)
+        return _with_gradient_of(torch.stack(at_output).sum() * rest, value) if at_output else value
+
+    def for_each(self, J: Linearization, norms: Tensor, pairs: Sequence[Pair]) -> Tensor:
+        """weight · h(norm_i) of each sample, whose gradient is asked for when it is known how much each
+        counts."""
+        for u, v in pairs:
+            norms = _with_gradient_of((flat(u) * flat(J.jvp(v))).sum(1), norms)
+        return self.weight * self._curve(differentiable_once(norms))
+
+    def extra_repr(self) -> str:
+        h = getattr(self.h, "__name__", repr(self.h)) if callable(self.h) else repr(self.h)
+        shape = f", h={h}" + (f", threshold={self.threshold}" if self.h == "hinge" else "")
+        reduction = "" if self.reduction == "mean" else f", reduction={self.reduction!r}"
+        return super().extra_repr() + ("" if self.h == "identity" else shape) + reduction
+
+
+def held(J: Linearization, *, instead: str) -> Tensor:
+    """All of J, (B, n_out, n_in), without a graph, if it is no larger than what can be held."""
+    batch, (m, n) = J.output_shape[0], (shape[1:].numel() for shape in (J.output_shape, J.input_shape))
+    if bytes_of(J) > MAX_BYTES:
+        raise InputError(
+            f"All of J is needed, {batch} matrices of {m} × {n}: {bytes_of(J):,} bytes "
+            f"({bytes_of(J) / 2**30:.1f} GiB), and no more than {MAX_BYTES / 2**30:.0f} GiB are taken. "
+            f"{instead}"
+        )
+    with torch.no_grad():
+        return J.dense()
+
+
+def _values_of(h: Curve, norms: Tensor) -> Tensor:
+    values = h(norms)
+    if not isinstance(values, Tensor) or values.shape != norms.shape:
+        found = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+        raise InputError(
+            f"h must give one number for each norm: of a vector of {len(norms)} it made {found}. "
+            "(The sum over samples is what reduction= says.)"
+        )
+    if not values.requires_grad:
+        raise InputError(
+            "h has no gradient: what it returns does not depend on the norms for autograd (is there a "
+            "detach, no_grad or item in it?), so that the penalty would do nothing."
+        )
+    return values
+
+
+def _with_gradient_of(part: Tensor, value: Tensor) -> Tensor:
+    return value + (part - part.detach())

@@ -1,0 +1,110 @@
+"""Norms made of singular values: nuclear, the sum of the k largest, Frobenius, Schatten's p."""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+from ..estimators.operator import decomposable
+from ..linearization import Linearization
+from ..trust.checks import check_count, is_number
+from .base import Penalty
+from .frobenius import FrobeniusPenalty
+from .norm import Common, NormPenalty, Pair, held
+
+
+class SchattenPenalty(NormPenalty):
+    """weight · mean_i (Σ_j σ_j^p)^(1/p) over the k largest singular values σ_j of J(x_i), exact.
+
+    p = 1 is the nuclear norm (with k, Ky Fan's), which makes J low-rank; 2 is ‖J‖_F, not squared;
+    float("inf") is σ₁. All rows of J are held, and each singular value costs two sweeps and the terms.
+    For ∂‖J‖ = Σ_j s_j u_jᵀ ∂J v_j with s_j = (σ_j/‖J‖)^(p−1), zero for a σ_j that is rounding.
+    """
+
+    def __init__(self, weight: float = 0.01, p: float = 1, k: int | None = None, **common: Unpack[Common]):
+        super().__init__(weight, **common)
+        if not is_number(p) or not p >= 1:
+            raise InputError(f"p={p!r}: it must be a number from 1 on, or float('inf').")
+        if k is not None:
+            check_count("k", k)
+        self.p, self.k = float(p), k
+
+    def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
+        dense = held(
+            J,
+            instead="Of large maps take NuclearBoundPenalty, FrobeniusPenalty or SpectralPenalty, which need "
+            "products only.",
+        )
+        with torch.no_grad():
+            U, S, V = torch.linalg.svd(decomposable(dense), full_matrices=False)
+            norms, slopes = gauge(S[:, : self.k], self.p, torch.finfo(S.dtype).eps * max(dense.shape[1:]))
+            V = V[:, : slopes.shape[1]] * slopes[:, :, None]
+            pairs: list[Pair] = [
+                (u.reshape(J.output_shape), v.reshape(J.input_shape))
+                for u, v in zip(U.unbind(2), V.unbind(1), strict=False)
+            ]
+        return self.carried(J, norms, pairs)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, p={self.p:g}" + ("" if self.k is None else f", k={self.k}")
+
+
+def gauge(S: Tensor, p: float, eps: float) -> tuple[Tensor, Tensor]:
+    """(Σ σ^p)^(1/p) of sorted singular values, (B, k), and its slope in each."""
+    largest = S[:, :1]
+    if p == float("inf"):
+        slopes = torch.zeros_like(S)
+        slopes[:, 0] = (largest > 0)[:, 0].to(S.dtype)
+        return largest[:, 0], slopes
+    relative = S / largest.clamp_min(torch.finfo(S.dtype).tiny)
+    size = (relative**p).sum(1, keepdim=True) ** (1 / p)
+    slopes = (relative / size.clamp_min(1)) ** (p - 1)  # size is 1 or more, but for J = 0
+    return (largest * size)[:, 0], slopes.masked_fill(eps * largest >= S, 0)
+
+
+class NuclearBoundPenalty(Penalty):
+    """weight · mean_i ½(‖G‖_F² + ‖H‖_F²) ≥ ‖J‖_*, for J = G H with H the Jacobian up to the submodule `at`.
+
+    Equality can be reached by networks that compute the same (Scarvelis & Solomon, 2024), so that training
+    with this bound is training with the nuclear norm, at the cost of two Frobenius penalties. It takes
+    J = linearize(model, x, through=[at]); what passes around `at` does not count, and then it is no bound.
+    """
+
+    def __init__(self, weight: float = 0.01, *, at: str, projections: int = 1, seed: int = 0):
+        super().__init__(weight, seed)
+        self.at = at
+        self.frobenius = FrobeniusPenalty(0.5, projections, seed=seed)
+
+    def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
+        first, second = J.between(None, self.at), J.between(self.at, None)
+        return self.weight * (self.frobenius(first) + self.frobenius(second))
+
+
+class InducedPenalty(NormPenalty):
+    """weight · mean_i max ‖J v‖_p over ‖v‖_p ≤ 1, exact: p = 1 the largest column sum of |J|, p = "inf" the
+    largest row sum.
+
+    All of J is held, to find the column or row; its gradient is that of one pair of vectors.
+    """
+
+    def __init__(self, weight: float = 0.01, p: float | str = "inf", **common: Unpack[Common]):
+        super().__init__(weight, **common)
+        if str(p) not in ("1", "1.0", "inf"):
+            raise InputError(f"p={p!r}: choose 1 or 'inf'; for 2 there is SpectralPenalty.")
+        self.p = float(p)
+
+    def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
+        dense = held(J, instead="SpectralPenalty needs products only.")
+        with torch.no_grad():
+            A = dense.mT if self.p == 1 else dense  # the largest row of it
+            norms, where = A.abs().sum(2).max(1)
+            row = A.take_along_dim(where[:, None, None], 1)[:, 0]
+            unit = torch.zeros_like(A[:, :, 0]).scatter(1, where[:, None], 1)
+            u, v = (row.sign(), unit) if self.p == 1 else (unit, row.sign())
+        return self.carried(J, norms, [(u.view(J.output_shape), v.view(J.input_shape))])
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, p={self.p:g}"

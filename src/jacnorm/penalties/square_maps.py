@@ -1,0 +1,87 @@
+"""Penalties on maps from a space into itself: the trace of J, and its spectral radius."""
+
+from __future__ import annotations
+
+from typing import Literal, Unpack
+
+import torch
+from torch import Tensor
+
+from ..engines.pairing import Pairing
+from ..errors import InputError
+from ..estimators.eigen import eigenpairs
+from ..estimators.operator import basis, column, flat, size
+from ..linearization import Linearization
+from ..trust.checks import check_count
+from .norm import Common, NormPenalty
+
+
+class TracePenalty(NormPenalty):
+    """weight · mean_i h(tr J(x_i)): the divergence of the map, with its sign.
+
+    probes
+        tr J = E εᵀJ ε for random signs ε (Hutchinson, 1989), the mean over so many of them; or "all": the
+        exact trace, from one product for each output. The estimate has no bias, which is lost where h is
+        not "identity".
+    """
+
+    def __init__(self, weight: float = 0.01, probes: int | Literal["all"] = 1, **common: Unpack[Common]):
+        super().__init__(weight, **common)
+        if probes != "all":
+            check_count("probes", probes)
+        self.probes = probes
+
+    def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
+        _check_square(J, "trace")
+        if self.probes == "all":
+            vectors = [basis(J.output_shape, J, i) for i in range(size(J.output_shape))]
+            share = 1.0
+        else:
+            vectors = [torch.where(self.random(J.output_shape, J) < 0, -1.0, 1.0) for _ in range(self.probes)]
+            share = 1 / self.probes
+        vectors = [e.to(J.dtype) for e in vectors]
+        pairing = Pairing() if len(vectors) == 1 else None
+        with torch.no_grad():
+            parts = [share * (flat(J.vjp(e, pairing)) * flat(e)).sum(1) for e in vectors]
+        return self.carried(J, torch.stack(parts).sum(0), [(e, share * e) for e in vectors], pairing)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, probes={self.probes!r}"
+
+
+class SpectralRadiusPenalty(NormPenalty):
+    """weight · mean_i ρ(J(x_i)), the largest |λ| of the eigenvalues: what decides whether x ← f(x) settles.
+
+    ∂|λ| = Re(s yᵀ∂J x) for J x = λx and Jᵀy = λy, with s = λ̄/(|λ| yᵀx): two pairs of real vectors. The
+    eigenvectors come from Arnoldi's method, which finds complex pairs from a real start, where power
+    iteration runs in circles.
+
+    max_iterations
+        The largest dimension of the Krylov space. With as many as J has rows the answer is exact.
+    """
+
+    def __init__(self, weight: float = 0.01, max_iterations: int = 32, **common: Unpack[Common]):
+        super().__init__(weight, **common)
+        check_count("max_iterations", max_iterations)
+        self.max_iterations = max_iterations
+
+    def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
+        _check_square(J, "spectral radius")
+        with torch.no_grad():
+            e = eigenpairs(J, max_iterations=self.max_iterations)
+            radius = e.value.abs()
+            known = radius * (flat(e.left) * flat(e.right)).sum(1)
+            y = e.left * column(torch.where(known == 0, 0, e.value.conj() / known), e.left)
+            pairs = [(y.real, e.right.real), (-y.imag, e.right.imag)]
+        return self.carried(J, radius, [(u.contiguous(), v.contiguous()) for u, v in pairs])
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, max_iterations={self.max_iterations}"
+
+
+def _check_square(J: Linearization, what: str) -> None:
+    if J.input_shape != J.output_shape:
+        raise InputError(
+            f"The {what} needs an output of the input's shape; J goes from {tuple(J.input_shape)} to "
+            f"{tuple(J.output_shape)}."
+        )
