@@ -30,6 +30,7 @@ from .estimators import (
     singular_vectors,
     spectral_norm,
 )
+from .from_graph import jacobian_of
 from .linearization import Linearization
 from .lipschitz import local_lipschitz
 from .penalties import (
@@ -84,6 +85,7 @@ __all__ = [
     "doctor",
     "frobenius_norm",
     "induced_norm",
+    "jacobian_of",
     "linearize",
     "local_lipschitz",
     "product_bound",

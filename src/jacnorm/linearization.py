@@ -84,6 +84,11 @@ class Linearization:
         self.output = self.output.detach()
 
     @property
+    def flat(self) -> Linearization:
+        """J as a map of one tensor, which it is, unless the model has several inputs."""
+        return self
+
+    @property
     def tape(self) -> Tape | None:
         return self._products if isinstance(self._products, Tape) else None
 
@@ -221,7 +226,7 @@ class Linearization:
         tensor([[[ 1.,  0.],
                  [ 0., -1.]]])
         """
-        return self._with(Affine(self, scale, shift), lambda J, _: J.affine(scale, shift))
+        return self._with(Affine(self.flat, scale, shift), lambda J, _: J.affine(scale, shift))
 
     def weighted(self, D: Tensor | tuple[Map, Map]) -> Linearization:
         """J D: the Jacobian with respect to an input that D turns into x.
@@ -236,7 +241,7 @@ class Linearization:
         """
 
         axes = len(self.input_shape)
-        return self._with(Weighted(self, D), lambda J, at: J.weighted(_of_part(D, at, axes)))
+        return self._with(Weighted(self.flat, D), lambda J, at: J.weighted(_of_part(D, at, axes)))
 
     def project(self, C: Tensor | tuple[Map, Map]) -> Linearization:
         """C J: the Jacobian of C·model(x).
@@ -250,7 +255,7 @@ class Linearization:
         >>> J.project(torch.tensor([[1.0, -1.0, 0.0]])).output_shape
         torch.Size([1, 1])
         """
-        return self._with(Projected(self, C), lambda J, at: J.project(_of_part(C, at, 3)))
+        return self._with(Projected(self.flat, C), lambda J, at: J.project(_of_part(C, at, 3)))
 
     def margins(self, labels: Tensor) -> Linearization:
         """The Jacobian of f_y − f_j for each class j other than the label y, in the order of j: (B, n − 1).
@@ -258,7 +263,7 @@ class Linearization:
         σ of it is by how much a change of the input can move the differences that decide.
         """
         labels = check_labels(labels, self.output_shape)
-        products = Projected(self, differences(labels.to(self.device), self.output_shape))
+        products = Projected(self.flat, differences(labels.to(self.device), self.output_shape))
         return self._with(products, lambda J, at: J.margins(labels[at.to(labels.device)]))
 
     def minus(self, A: Constant) -> Linearization:
@@ -268,11 +273,11 @@ class Linearization:
         u ↦ Aᵀ u, or another network's linearization at the same x (a teacher's, say). No gradient flows to
         what A is made of.
         """
-        return self._with(Minus(self, A), lambda J, at: J.minus(_of_part(A, at, 3)))
+        return self._with(Minus(self.flat, A), lambda J, at: J.minus(_of_part(A, at, 3)))
 
     def antisymmetric(self) -> Linearization:
         """J − Jᵀ, which is zero where the network is the gradient of a potential."""
-        return self._with(Antisymmetric(self), lambda J, _: J.antisymmetric())
+        return self._with(Antisymmetric(self.flat), lambda J, _: J.antisymmetric())
 
     def _with(self, products: Transformed, transform: Transform) -> Linearization:
         other = copy.copy(self)

@@ -17,10 +17,11 @@ from .engines.by_autograd import ByAutograd
 from .engines.checking import check_call
 from .engines.recorder import Recorder
 from .engines.rules import NotRecorded, OneWay
-from .engines.section import Section
+from .engines.section import Section, inputs, side_by_side
 from .engines.tape import Plan, Step, Tape, version
 from .engines.traced import check_plan
 from .errors import InputError, UnsupportedModelError
+from .joint import JointLinearization, joined
 from .linearization import Linearization
 from .pytorch.forwarding import replaced_forward
 from .pytorch.half import half_pays
@@ -36,7 +37,7 @@ from .trust.verify import check_independent, doubts, one_way, refusal
 
 def linearize(
     model: Callable[..., Tensor],
-    x: Tensor,
+    x: Tensor | tuple[Tensor, ...],
     *args: Any,
     engine: Engine = "auto",
     batch_norm: BatchNorm = "flowing",
@@ -50,6 +51,8 @@ def linearize(
     """Run `model` once on the batch `x` and return its Jacobian at each sample.
 
     Further arguments are the model's own, as in linearize(model, x, mask=mask); J takes them for constants.
+    linearize(model, (x, t)) calls model(x, t) and differentiates in both: J.jvp takes a tuple of tangents,
+    None for zero, and J.vjp gives a tuple. t may be one number per sample, of shape (B,).
 
     engine
         "auto" records the model call by call: those with a rule by it, others by autograd, one by one. Where
@@ -89,12 +92,16 @@ def linearize(
     Linearization((2, 8) -> (2, 3), engine='layerwise')
     """
     request = request_for(model, x, args, kwargs, engine, batch_norm, at, to, precision, through, coupled)
-    return linearized(request)
+    return with_its_inputs(linearized(request), request)
+
+
+def with_its_inputs(J: Linearization, request: Request) -> Linearization:
+    return J if request.shapes is None else JointLinearization(J, request.shapes)
 
 
 def request_for(
     model: Callable[..., Tensor],
-    x: Tensor,
+    x: Tensor | tuple[Tensor, ...],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     engine: Engine,
@@ -105,7 +112,13 @@ def request_for(
     through: Sequence[str] = (),
     coupled: bool = False,
 ) -> Request:
+    shapes = None
+    if isinstance(x, tuple) and at is None:
+        x, shapes = joined(x)
+    elif isinstance(x, tuple) and x:  # J begins later, so that all of them are constants
+        x, args = x[0], (*x[1:], *args)
     check_input(x, at)
+    assert isinstance(x, Tensor)
     if engine not in ("auto", "layerwise", "autograd"):
         raise InputError(f"engine={engine!r}: choose 'auto', 'layerwise' or 'autograd'.")
     if batch_norm not in ("fixed", "flowing"):
@@ -116,13 +129,14 @@ def request_for(
         check_precision(precision, x)
         precision = precision if half_pays(precision, x.device.type) else None
     return Request(
-        model, x, args, kwargs, engine, batch_norm, at, to, precision, tuple(through), bool(coupled)
+        model, x, args, kwargs, engine, batch_norm, at, to, precision, tuple(through), bool(coupled), shapes
     )
 
 
 def run_plainly(request: Request) -> Tensor:
     """model(x) without a record; on a copy of x, as with one."""
-    output: Tensor = run(request.model, request.x.clone(), *request.args, **request.kwargs)
+    own = inputs(request.x.clone(), request.shapes)
+    output: Tensor = run(request.model, *own, *request.args, **request.kwargs)
     check_output(output, request.x, request.model)
     return output
 
@@ -271,7 +285,7 @@ def _as_one_step(request: Request, known: Verdict, reason: str) -> Linearization
         known.warned = True
         warnings.warn(HOOKED, stacklevel=5)
     first, last = section.first, section.last
-    tape = _one_step(first, last, gate)
+    tape = one_step(first, last, gate)
     with without_autocast(first.device):
         if not known.independent:
             known.independent = request.coupled or check_independent(tape, last.detach())
@@ -291,7 +305,7 @@ def _as_one_step(request: Request, known: Verdict, reason: str) -> Linearization
     return J
 
 
-def _one_step(x: Tensor, y: Tensor, gate: Gate) -> Tape:
+def one_step(x: Tensor, y: Tensor, gate: Gate) -> Tape:
     """The tape of a model that is a single step; without any where autograd sees no way from x to y."""
     if not is_linked(x, y):
         return Tape([], 0, 1, whole=True)
@@ -346,16 +360,19 @@ def _inside_ddp(request: Request) -> Linearization:
     wrapper: Any = request.model
     plain, found = wrapper.module.forward, list[Linearization]()
 
-    def forward(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def forward(*given: Any, **kwargs: Any) -> Tensor:
+        count = len(request.inputs)
+        x = given[0] if request.shapes is None else side_by_side(given[:count])
         # Names of submodules belong to the module; without them its forward is enough.
         with replaced_forward(wrapper.module, plain):
             named = request.at or request.to or request.through
             model = wrapper.module if named else plain
-            found.append(linearized(replace(request, model=model, x=x, args=args, kwargs=kwargs)))
+            inner = replace(request, model=model, x=x, args=given[count:], kwargs=kwargs)
+            found.append(linearized(inner))
         return found[0].output
 
     with replaced_forward(wrapper.module, forward):
-        output = wrapper(request.x, *request.args, **request.kwargs)
+        output = wrapper(*request.inputs, *request.args, **request.kwargs)
     J = found[0]
     J.model, J.output = wrapper, output
     return J

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from .engines.batchnorm import Gate, Statistics
 from .engines.recorder import Recorder
-from .engines.section import Section
+from .engines.section import Section, Shapes, inputs
 from .engines.traced import TracedRecorder
 from .trust.verdicts import Kind, kind
 
@@ -33,11 +33,12 @@ class Request:
     precision: torch.dtype | None = None  # of the sweeps
     through: tuple[str, ...] = ()  # submodules that J may be taken apart at
     coupled: bool = False  # samples may depend on each other
+    shapes: Shapes | None = None  # of several inputs, which x has side by side
     given: Sequence[Statistics | None] = ()  # batch norm statistics of a batch that x is part of
 
     @property
     def kind(self) -> Kind:
-        return kind(self.x, self.args, self.kwargs)
+        return kind(self.x, (*self.args, str(self.shapes or "")), self.kwargs)
 
     def recorder(self, *, gate: Gate | None = None, check: Any = None) -> Recorder:
         return Recorder(
@@ -54,7 +55,12 @@ class Request:
         )
 
     def section(self) -> Section:
-        return Section(self.model, self.args, self.kwargs, self.at, self.to, self.through)
+        return Section(self.model, self.args, self.kwargs, self.at, self.to, self.through, self.shapes)
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """What the model is called with before its further arguments."""
+        return inputs(self.x, self.shapes)
 
     @property
     def has_rows(self) -> bool:

@@ -66,6 +66,11 @@ def custom_functions(x: Tensor, y: Tensor) -> dict[Any, list[Any]]:
     return found
 
 
+def names_between(x: Tensor, y: Tensor) -> tuple[str, ...]:
+    """The calls between x and y, as autograd names them."""
+    return tuple(node.name() for node in _between(x, y))
+
+
 def _between(x: Tensor, y: Tensor) -> list[Any]:
     users: dict[Any, list[Any]] = {}
     waiting = [y.grad_fn]

@@ -17,6 +17,24 @@ from .hooks import seeing_module_hooks
 from .recorder import Recorder
 from .tape import Slot
 
+Shapes = tuple[torch.Size, ...]  # of a sample of each of several inputs
+
+
+def side_by_side(xs: Sequence[Tensor]) -> Tensor:
+    """Several inputs in one row per sample."""
+    return torch.cat([x.reshape(len(x), -1) for x in xs], 1)
+
+
+def apart(row: Tensor, shapes: Shapes) -> tuple[Tensor, ...]:
+    """The inverse of `side_by_side`."""
+    pieces = row.split([shape.numel() for shape in shapes], 1)
+    return tuple([p.reshape(row.shape[0], *shape) for p, shape in zip(pieces, shapes, strict=True)])
+
+
+def inputs(x: Tensor, shapes: Shapes | None) -> tuple[Tensor, ...]:
+    """What the model is called with: x, or the several inputs that it has side by side."""
+    return (x,) if shapes is None else apart(x, shapes)
+
 
 class Place(NamedTuple):
     """An activation of the run. It has no slot where it does not depend on x, or nothing is recorded."""
@@ -43,7 +61,9 @@ class Section:
         at: str | None,
         to: str | None,
         through: Sequence[str] = (),
+        shapes: Shapes | None = None,
     ):
+        self._shapes = shapes
         self.model, self.at, self.to = model, at, to
         self._args, self._kwargs = args, kwargs
         self._hooked = [(_submodule(model, name), name) for name in (at, to) if name is not None]
@@ -61,7 +81,7 @@ class Section:
         handles += [submodule.register_forward_hook(self._note(n, len(x))) for submodule, n in self._passed]
         try:
             with recorder, uncompiled(), seeing_module_hooks():
-                output = run(self.model, inside, *self._args, **self._kwargs)
+                output = run(self.model, *inputs(inside, self._shapes), *self._args, **self._kwargs)
         finally:
             for handle in handles:
                 handle.remove()

@@ -63,6 +63,7 @@ class Transposed:
 def as_operator(J: Operator | Tensor) -> Operator:
     if isinstance(J, Tensor):
         return Matrix(J)
+    J = getattr(J, "flat", J)  # of a model with several inputs
     if not (hasattr(J, "jvp") and hasattr(J, "vjp")):
         raise InputError(
             f"A linearization or a matrix is needed, found {type(J).__name__}: linearize(model, x)"

@@ -13,7 +13,7 @@ from ..errors import InputError
 from ..linearization import Linearization
 from ..pytorch.precision import at_least_single, without_autocast
 from ..pytorch.tracing import gaussian, outside_torch_func, tracing
-from ..recording import linearized, request_for, run_plainly
+from ..recording import linearized, request_for, run_plainly, with_its_inputs
 from ..request import BatchNorm, Engine
 from ..trust.checks import as_tensor, check_count, check_weight, is_number
 from .pace import Pace
@@ -92,6 +92,7 @@ class Penalty(nn.Module, ABC):
                 f"A penalty takes J = jacnorm.linearize(model, x), found {type(J).__name__}; "
                 "J.output is model(x)."
             )
+        J = J.flat
         if self.needs_labels and labels is None:
             raise InputError(
                 f"{type(self).__name__} needs the labels of these samples: penalty(J, labels=y)."
@@ -111,7 +112,7 @@ class Penalty(nn.Module, ABC):
     def linearize(
         self,
         model: Callable[..., Tensor],
-        x: Tensor,
+        x: Tensor | tuple[Tensor, ...],
         *args: Any,
         engine: Engine = "auto",
         batch_norm: BatchNorm = "flowing",
@@ -128,7 +129,10 @@ class Penalty(nn.Module, ABC):
         """
         request = request_for(model, x, args, kwargs, engine, batch_norm, at, to, precision, through, coupled)
         factor = self._next_factor() if torch.is_grad_enabled() else None
-        J = Unrecorded(model, run_plainly(request)) if factor == 0 else linearized(request)
+        if factor == 0:
+            J: Linearization = Unrecorded(model, run_plainly(request))
+        else:
+            J = with_its_inputs(linearized(request), request)
         J.paid_by = None if factor is None else (self, factor)
         return J
 

@@ -1,0 +1,65 @@
+"""J from a graph that exists already, for code that has x and y in hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .engines.ancestry import is_linked, names_between
+from .engines.batchnorm import Gate
+from .engines.recorder import Recorder
+from .engines.section import Section
+from .errors import InputError
+from .linearization import Linearization
+from .pytorch.precision import without_autocast
+from .recording import one_step
+from .trust.checks import check_input, check_output
+from .trust.verify import check_independent, refusal
+
+MOST = 1024
+# By the calls of a graph whose samples were seen to be independent: why it gives no J v, if it does not.
+_shown: dict[Any, str | None] = {}
+
+
+def jacobian_of(y: Tensor, x: Tensor) -> Linearization:
+    """J = dy/dx at each sample, from autograd's graph between two tensors of your training step.
+
+    x must have required a gradient when y was computed from it, and the first axis of both is the batch.
+    Prefer `linearize(model, x)` where you can: it knows every call, so that products take less time and
+    memory. Here J is one step by autograd, and gradients of penalties are second derivatives of the graph:
+    what has none (fused attention, compiled functions) gives Jᵀu alone, and J v is refused with the reason.
+    Batch norm in training mode mixes samples, and is refused.
+
+    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh())
+    >>> x = torch.randn(2, 4, requires_grad=True)
+    >>> jacobian_of(model(x), x)
+    Linearization((2, 4) -> (2, 3), engine='autograd', reason='from a graph')
+    """
+    check_input(x)
+    check_output(y, x, None)
+    if not (x.requires_grad and y.requires_grad and is_linked(x, y)):
+        raise InputError(
+            "y does not depend on x in autograd's graph: call x.requires_grad_() before y is computed from "
+            "it, outside of no_grad, and pass the very tensor that was used."
+        )
+    tape = one_step(x, y, Gate())
+    section, recorder = Section(None, (), {}, None, None), Recorder(flowing=True, gate=Gate())
+    section.first, section.last = x, y
+    kind = x.shape[1:], y.shape[1:], x.dtype, names_between(x, y)
+    with without_autocast(x.device):
+        if kind not in _shown and (check_independent(tape, y.detach()) or len(x) == 1):
+            if len(_shown) > MOST:
+                _shown.clear()
+            _shown[kind] = refusal(tape, y, x, torch.finfo(x.dtype).eps)
+        for step in tape.steps:
+            step.by_autograd.refusal = _shown.get(kind)
+    return Linearization(tape, section, y, recorder, "from a graph", _no_part)
+
+
+def _no_part(_: Tensor) -> Linearization:
+    raise InputError(
+        "fraction= and J.subset() run the model again on a part of the batch, and a graph has no model. Use "
+        "linearize(model, x), or leave fraction= out."
+    )
