@@ -103,8 +103,8 @@ class NormPenalty(Penalty):
         """The penalty, and h′ of each norm that counts (to be multiplied by `factor`)."""
         values, slopes = self._with_slopes(norms)
         if self.reduction == "max":
-            largest = values.argmax()
-            return self.weight * values[largest], slopes * (torch.arange(len(values)).to(largest) == largest)
+            is_largest = torch.arange(len(values), device=values.device) == values.argmax()
+            return self.weight * values.max(), slopes * is_largest
         value = values if self.reduction == "none" else values.sum()
         return self.factor(len(norms)) * value, slopes
 
