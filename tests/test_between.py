@@ -181,5 +181,7 @@ def test_what_has_no_meaning_there_is_refused():
             penalty(J)
     with pytest.raises(jn.InputError, match="there is no Jacobian of each"):
         jn.spectral_norm(J)
+    with pytest.raises(jn.InputError, match="there is no Jacobian of each"):
+        J.dense()
     whole = jn.linearize(lambda z: critic(z[0])[None], x[None])
     assert jn.spectral_norm(whole).sigma.shape == (1,)

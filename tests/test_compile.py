@@ -82,6 +82,20 @@ def test_every_penalty_in_one_compiled_step():
     )
 
 
+def test_every_norm_in_one_compiled_step():
+    assert_as_eager(
+        mlp,
+        lambda: [
+            jn.SpectralPenalty(0.1, h=lambda s: (s - 1) ** 2, reduction="sum"),
+            jn.SpectralPenalty(0.1, start="random", reduction="max"),
+            jn.FrobeniusPenalty(0.1, "all", h=torch.sqrt),
+            jn.GradientPenalty(0.1, None, h="square"),
+            jn.SchattenPenalty(0.1),
+            jn.InducedPenalty(0.1),
+        ],
+    )
+
+
 def test_stored_vectors_are_those_of_eager_steps():
     def met_before():
         penalty = jn.SpectralPenalty(0.1, samples=SAMPLES)
@@ -197,7 +211,7 @@ CANNOT = {
     "without a rule": (torch.special.i0, {}, r"special_i0 \(it has no rule\). Leave linearize and"),
     "hidden": (lambda x: F.pad(x, (1, -1)), {}, "hides calls .* pad"),
     "hidden branch": (lambda x: abs(x) + x, {}, "hides calls .* abs"),
-    "sections": (F.relu, {"at": "last"}, "at= and to= do not work inside torch.compile"),
+    "sections": (F.relu, {"at": "last"}, "to=, through= and coupled= do not work inside torch.compile"),
     "coupled": (lambda x: x - x.mean(0), {}, "The output of one sample depends on the input of another"),
 }
 

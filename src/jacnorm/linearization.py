@@ -17,7 +17,7 @@ from .engines.section import Place, Section
 from .engines.tape import Tape
 from .errors import InputError, UnsupportedModelError
 from .estimators.gram import rows
-from .estimators.operator import Transposed, is_wide
+from .estimators.operator import Transposed, check_uncoupled, is_wide
 from .estimators.transforms import (
     Affine,
     Antisymmetric,
@@ -201,6 +201,7 @@ class Linearization:
 
     def dense(self) -> Tensor:
         """All of J, shape (B, n_out, n_in): one product for each output, or input if they are fewer."""
+        check_uncoupled(self)
         return rows(self) if self.is_one_way or is_wide(self) else rows(Transposed(self)).mT
 
     @property

@@ -465,6 +465,18 @@ def test_a_norm_of_ones_own():
     compare(net, value, dense(net, x)[:, 0].square().sum(1).mean())
 
 
+def test_the_h_of_a_saved_penalty_is_that_of_the_new_one():
+    """Checkpoints hold vectors and places in streams, as they always have."""
+    net, x = network(nn.Tanh()), torch.randn(4, 6, dtype=F64)
+    old = jn.SpectralPenalty(1.0)
+    old(jn.linearize(net, x), index=torch.arange(4))
+    assert set(old.state_dict()) == {"u", "_extra_state"}
+    new = jn.SpectralPenalty(1.0, h=torch.square, reduction="sum")
+    new.load_state_dict(old.state_dict())
+    torch.testing.assert_close(new.u, old.u)
+    assert "h=square, reduction='sum'" in repr(new)
+
+
 def test_random_numbers_differ_from_call_to_call():
     net, x = network(nn.Tanh()), torch.randn(4, 6, dtype=F64)
     penalty = jn.TracePenalty(1.0)

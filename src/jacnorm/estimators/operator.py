@@ -68,12 +68,17 @@ def as_operator(J: Operator | Tensor) -> Operator:
         raise InputError(
             f"A linearization or a matrix is needed, found {type(J).__name__}: linearize(model, x)"
         )
+    check_uncoupled(J)
+    return J
+
+
+def check_uncoupled(J: object) -> None:
     if getattr(J, "is_coupled", False):
         raise InputError(
             "J was linearized with coupled=True: samples depend on each other, and there is no Jacobian of "
-            "each."
+            "each. GradientPenalty takes it, if reduction is not 'none'; or let the batch count as one "
+            "sample: linearize(lambda z: model(z[0])[None], x[None])."
         )
-    return J
 
 
 def decomposable(A: Tensor) -> Tensor:

@@ -38,8 +38,8 @@ class MarginPenalty(NormPenalty):
         In which changes of x are measured: 2, or "inf" for the largest change of a number, as attacks in the
         ℓ∞ ball do. The gradient is then measured in the dual norm, ℓ2 or ℓ1.
     candidates
-        How many of the classes with the highest other scores are looked at. The minimum is most often at the
-        runner-up. Each candidate beyond the first costs a sweep.
+        How many classes, those with the highest other scores, are looked at for the minimum: by default the
+        runner-up alone. With k > 1 it costs k sweeps more.
     h
         Another decreasing function of r in the place of max(0, radius − r).
     """

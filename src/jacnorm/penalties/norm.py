@@ -11,7 +11,7 @@ from torch import Tensor
 from ..engines.pairing import Pairing, differentiable_once, split_factor
 from ..errors import InputError
 from ..estimators.gram import MAX_BYTES, bytes_of
-from ..estimators.operator import column, flat
+from ..estimators.operator import check_uncoupled, column, flat
 from ..linearization import Linearization
 from ..pytorch.tracing import inside_torch_func, tracing
 from ..trust.checks import check_positive
@@ -79,12 +79,8 @@ class NormPenalty(Penalty):
     takes_coupled = False  # its pairs are right where samples depend on each other
 
     def __call__(self, J: Linearization, index: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
-        if getattr(J, "is_coupled", False) and not (self.takes_coupled and self.reduction != "none"):
-            raise InputError(
-                "J was linearized with coupled=True: samples depend on each other, and there is no Jacobian "
-                "of each. GradientPenalty takes it, if reduction is not 'none'; or let the batch count "
-                "as one sample: linearize(lambda z: model(z[0])[None], x[None])."
-            )
+        if not self.takes_coupled or self.reduction == "none":
+            check_uncoupled(J)
         return super().__call__(J, index, labels)
 
     @property
@@ -103,8 +99,8 @@ class NormPenalty(Penalty):
         """The penalty, and h′ of each norm that counts (to be multiplied by `factor`)."""
         values, slopes = self._with_slopes(norms)
         if self.reduction == "max":
-            largest = values.argmax()
-            return self.weight * values[largest], slopes * (torch.arange(len(values)).to(largest) == largest)
+            is_largest = torch.arange(len(values), device=values.device) == values.argmax()
+            return self.weight * values.max(), slopes * is_largest
         value = values if self.reduction == "none" else values.sum()
         return self.factor(len(norms)) * value, slopes
 
