@@ -374,8 +374,9 @@ def test_remarks_with_computed_numbers_go_where_the_numbers_go(mine, tmp_path, c
 def test_numbers_of_what_is_not_there_are_left_open(mine, tmp_path):
     file = tmp_path / "my.toml"
     assert with_numbers("{accuracy: l2}", file, lambda name: {}) == "–"
-    nothing = {"accuracy": pd.DataFrame(columns=["l2", "none"], dtype=float)}
-    assert with_numbers("{accuracy: l2 - none}, {accuracy%: l2}", file, lambda name: nothing) == "–, –"
+    nothing = {"accuracy": pd.DataFrame(columns=["l2", "none"], dtype=float), "paper": pd.DataFrame()}
+    text = "{accuracy: l2 - none}, {accuracy%: l2}, {paper: l2}"
+    assert with_numbers(text, file, lambda name: nothing) == "–, –, –"
 
 
 CLAIM = """

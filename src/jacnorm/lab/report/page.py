@@ -15,6 +15,7 @@ from ..tables import markdown_table
 from .content import Content, Part
 from .drawings import picture, to_svg
 
+TEMPLATES = PackageLoader("jacnorm.lab.report", ".")
 LINK = re.compile(r"\[([^\]]+)\]\((?:[\w/.]+)?#([\w-]+)\)")
 PAGES = {"README.md": "front.md", "claims.md": "claims.md", "statistics.md": "statistics.md"}
 PAGES |= {"deviations.md": "deviations.md", "checks/README.md": "checks.md"}
@@ -24,7 +25,8 @@ def to_html(content: Content) -> str:
     environment = _environment(autoescape=True)
     there = {part.section.name for part in content.parts}
     environment.filters["linked"] = lambda text: _linked(text, there)
-    return environment.get_template("page.html").render(c=content)
+    judging, *_ = TEMPLATES.get_source(environment, "judging.md")
+    return environment.get_template("page.html").render(c=content, judging=judging.strip().split("\n\n"))
 
 
 def write_markdown(content: Content, file: Path) -> None:
@@ -78,7 +80,7 @@ def _linked(text: str, there: Collection[str]) -> Markup:
 
 def _environment(**options: Any) -> Environment:
     return Environment(
-        loader=PackageLoader("jacnorm.lab.report", "."),
+        loader=TEMPLATES,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

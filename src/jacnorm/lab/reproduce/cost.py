@@ -98,18 +98,14 @@ class TimeAndError(Measurement):
             whole = not of[0].isna().any()
             cells = [spread(of[i], 0 if name == "bound" else 1) if whole else NOTHING for i in of]
             errors.append((text, *cells))
+        time = (
+            "Time of an optimizer step by batch size, plain step = 1, mean ± standard deviation over "
+            f"{len(frame)} networks.{BEWARE * rough}"
+        )
+        error = "Mean relative error of σ in percent, by rounds of power iteration."
         return (
-            Table(
-                "Time of an optimizer step by batch size, plain step = 1, mean ± standard deviation over "
-                f"{len(frame)} networks.{BEWARE * rough}",
-                ("step", *map(str, batch_sizes)),
-                tuple(times),
-            ),
-            Table(
-                "Mean relative error of σ in percent, by rounds of power iteration.",
-                ("estimate", *map(str, self.rounds)),
-                tuple(errors),
-            ),
+            Table(time, ("step", *map(str, batch_sizes)), tuple(times)),
+            Table(error, ("estimate", *map(str, self.rounds)), tuple(errors)),
         )
 
     def _errors(self, frame: pd.DataFrame, name: str, label: str) -> pd.DataFrame:

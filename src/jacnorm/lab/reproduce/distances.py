@@ -66,14 +66,11 @@ class Distances(Measurement):
             medians = [found[kind][label] for kind in KINDS]
             shown = (spread(of) if of.count() == n else NOTHING for of in medians)
             rows.append((label, str(n), f"{low}" if low == high else f"{low}–{high}", *shown))
-        return (
-            Table(
-                "Median distance to the decision boundary, 2-norm of pixels from 0 to 1, mean ± standard "
-                "deviation over n networks.",
-                ("method", "n", "points", *KINDS.values()),
-                tuple(rows),
-            ),
+        caption = (
+            "Median distance to the decision boundary, 2-norm of pixels from 0 to 1, mean ± standard "
+            "deviation over n networks."
         )
+        return (Table(caption, ("method", "n", "points", *KINDS.values()), tuple(rows)),)
 
 
 def percentiles(distances: list[float | None]) -> list[float | None]:

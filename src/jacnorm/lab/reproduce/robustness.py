@@ -110,25 +110,18 @@ class Robustness(Measurement):
         strengths = (
             f"variance {_span(self.variances)}, {_span(self.steps)} steps, {_span(self.queries)} queries"
         )
-        left = {f"{name}-worst": TITLES[name] for name in ATTACKS}
-        left |= {"judge": "judge"} if self.judge_images else {}
-        return (
-            _table(
-                f"Change in accuracy in points, on average over the strengths ({strengths}), the last "
-                "iterate as in the paper; mean ± standard deviation over n networks. Claims about noise, "
-                "PGD, TPGD and Square are about these.",
-                TITLES,
-                found,
-                frame,
-            ),
-            _table(
-                "Accuracy in percent that the greatest strength leaves, an image lost once any iterate fools "
-                f"the network: what to judge a network by.{self._of_fewer_images}",
-                left,
-                found,
-                frame,
-            ),
+        change = (
+            f"Change in accuracy in points, on average over the strengths ({strengths}), the last iterate as "
+            "in the paper; mean ± standard deviation over n networks. Claims about noise, PGD, TPGD and "
+            "Square are about these."
         )
+        left = (
+            "Accuracy in percent that the greatest strength leaves, an image lost once any iterate fools the "
+            f"network: what to judge a network by.{self._of_fewer_images}"
+        )
+        columns = {f"{name}-worst": TITLES[name] for name in ATTACKS}
+        columns |= {"judge": "judge"} if self.judge_images else {}
+        return _table(change, TITLES, found, frame), _table(left, columns, found, frame)
 
 
 def _table(caption: str, columns: dict[str, str], found: Quantities, frame: pd.DataFrame) -> Table:

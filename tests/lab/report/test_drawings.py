@@ -1,0 +1,32 @@
+"""What is drawn, from frames with known numbers."""
+
+import math
+import re
+
+import pandas as pd
+
+from jacnorm.lab.figures.points import accuracy
+from jacnorm.lab.report.drawings import drawings
+from jacnorm.lab.reproduce.chapter import Chapter
+
+
+def test_a_method_without_any_number_has_no_row():
+    columns = {"mean": [95.0, math.nan, math.nan], "sd": [0.1, math.nan, math.nan]}
+    columns |= {"paper": [96.0, 97.0, math.nan], "paper_sd": [0.2, 0.1, math.nan]}
+    (axes,) = accuracy(pd.DataFrame(columns, index=["none", "l2", "spectral"])).axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["none", "l2"]
+    ours, paper = (line.get_xydata().tolist() for line in axes.lines if line.get_marker() in "os")
+    assert ours == [[95.0, -0.12]]
+    assert paper == [[96.0, 0.12], [97.0, 1.12]]
+
+
+def test_a_relation_is_drawn_where_there_is_something_to_see():
+    """Of the networks that have both, and not when one quantity is the same of all."""
+    x = pd.DataFrame({"none": [1.0, 2.0], "l2": [3.0, math.nan], "spectral": [math.nan] * 2})
+    y = pd.DataFrame({"none": [5.0, 5.0], "l2": [6.0, 7.0], "spectral": [8.0, 9.0]})
+    chapter = Chapter("a", "A", (), quantities={"x": x, "y": y}, relations=(("x", "y", ()),))
+    (drawing,) = drawings(chapter)
+    assert (drawing.name, drawing.caption) == ("a-y-by-x", "Y against x, a point a network")
+    assert {"none", "l2"} <= set(re.findall(r">([\w-]+)</text>", drawing.svg))
+    assert ">spectral</text>" not in drawing.svg
+    assert not drawings(Chapter("a", "A", (), quantities={"x": x, "y": 0 * y}, relations=(("x", "y", ()),)))
