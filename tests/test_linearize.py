@@ -204,15 +204,16 @@ def test_a_rule_that_fails_is_not_the_users_problem(monkeypatch):
     torch.testing.assert_close(J.dense(), -torch.eye(4).expand(2, 4, 4))
 
 
-def _written_through_a_view(x):
-    out = torch.zeros_like(x)
-    out[:, :2].add_(x[:, 2:])
-    return out
+def _shown_by_another_view(x):
+    y = torch.zeros_like(x)
+    another = y[:]
+    y[:, :2].copy_(x[:, :2])
+    return another
 
 
 @pytest.mark.parametrize(
     "branch",
-    [_written_through_a_view, torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))],
+    [_shown_by_another_view, torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))],
     ids=["view", "script"],
 )
 def test_a_branch_that_is_not_recorded_counts_even_at_weight_zero(branch):
@@ -316,7 +317,7 @@ def test_threads_leave_attention_as_it_was():
     assert torch.backends.cuda.mem_efficient_sdp_enabled()
 
 
-@pytest.mark.parametrize("before", [_written_through_a_view, lambda x: torch.fft.irfft(torch.fft.rfft(x), 4)])
+@pytest.mark.parametrize("before", [_shown_by_another_view, lambda x: torch.fft.irfft(torch.fft.rfft(x), 4)])
 def test_batch_norm_is_held_fixed_behind_anything(before):
     norm = nn.BatchNorm1d(4)
     J = jn.linearize(lambda x: norm(before(x)), torch.randn(6, 4))
@@ -448,15 +449,38 @@ def test_bound_methods_are_known():
     assert [jn.linearize(model.forward, x).verified for _ in range(3)] == [True, True, False]
 
 
-def test_a_tensor_changed_behind_a_view_goes_to_autograd():
-    def model(x):
-        y = 2 * x
-        y[:, 0].mul_(5)  # changes y, through a view that is gone
-        return y
+def _changes_a_part(x):
+    y = 2 * x
+    y[:, 0].mul_(5)
+    return y
 
-    x = torch.randn(3, 4)
-    J = jn.linearize(model, x)
-    assert "in place through a view" in J.reason
+
+def _reads_another_view(x):
+    y = 2 * x
+    another = y[:, :2]
+    y[:, 0].mul_(5)
+    return torch.cat([another, y[:, 2:]], 1)
+
+
+def _fills_what_another_view_shows(x):
+    y = torch.zeros_like(x)
+    another = y[:, :]
+    y[:].copy_(2 * x)
+    another[:, 0].mul_(5)
+    return another + 0
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        (_changes_a_part, None),
+        (_reads_another_view, "a tensor was changed in place through a view of it"),
+        (_fills_what_another_view_shows, "something depends on the input by a way that was not recorded"),
+    ],
+)
+def test_a_tensor_changed_through_a_view(model, why):
+    J = jn.linearize(model, torch.randn(3, 4))
+    assert J.reason == why
     expected = torch.diag(torch.tensor([10.0, 2, 2, 2])).expand(3, 4, 4)
     torch.testing.assert_close(J.dense(), expected)
 

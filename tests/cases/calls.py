@@ -60,6 +60,16 @@ def _assigned(x: Tensor) -> Tensor:
     return y
 
 
+def _through_views(x: Tensor) -> Tensor:
+    y = x.new_empty(len(x), 2, 3)
+    y.transpose(1, 2)[:, :2].copy_(x.sin().view(-1, 2, 2))  # into a fresh tensor
+    y[:, :, 2].fill_(3.0)
+    z = 2 * x
+    z[:, 1:3].mul_(x[:, :2])  # into what depends on x already
+    z.t()[0].add_(1).tanh_()
+    return torch.cat([y.flatten(1).square(), z.cos()], 1)
+
+
 def _assigned_row(x: Tensor) -> Tensor:
     y = 3 * x
     y[:, 0] = x[:, 1][None]
@@ -206,6 +216,7 @@ CALLS = [
     _call("concatenate", lambda x: torch.concatenate((x, -x), axis=1), (4,)),
     _call("chunk, split", lambda x: x.chunk(2, 1)[1] * 2 + torch.split(x, [1, 3], dim=-1)[0], (4,)),
     _call("tensor_split, unbind", lambda x: x.tensor_split(3, 1)[0] + x.unbind(1)[2][:, None], (6,)),
+    _call("written through views", lambda x: _through_views(x), (4,)),
     _call("assignment", lambda x: _assigned(x), (4,)),
     _call("pad", lambda x: F.pad(x, (1, -1, 2, 0), value=3.0), (3, 4)),
     _call("constant_pad_nd", lambda x: torch.constant_pad_nd(x, (1, -1, 2, 0), 3.0), (3, 4)),

@@ -104,7 +104,8 @@ def _compared(own: OwnCall, followed: list[Any], step: Step, call: Call, y: Any)
             ours = step.pull(*call.reads, c)
         except (RuntimeError, IndexError, TypeError) as error:
             return f"a rule failed{REPORT}: {error}"
-        floor = FLOOR * eps * sum(map(_size, cs))
+        # Products of this size may be made of rounding errors, in double precision even more so.
+        floor = eps * max(FLOOR, 10 / tolerance) * sum(map(_size, cs))
         if wrong := _different(step.sources, ours, followed, theirs, floor, tolerance):
             return wrong
         del ours

@@ -41,6 +41,7 @@ HIDDEN = "something depends on the input by a way that was not recorded"
 NO_WAY = "the output is not made of recorded calls (does torch.jit hide them, or sign() cut the way?)"
 # Calls that need autograd's graph of the model itself, as energy-based models make them.
 DIFFERENTIATING = (torch.autograd.grad, torch.autograd.backward, Tensor.backward)
+THROUGH = "written through a view"
 Checker = Callable[..., Any]
 
 
@@ -207,6 +208,8 @@ class Recorder(TorchFunctionMode):
         if rule.like and sources == (None,):  # only the shape comes from the input
             return run()
         read = self._factors(rule, args, kwargs, in_place)
+        through = in_place and not tracing() and args[0]._is_view() and args[0]._base.is_contiguous()
+        base = self.slots.of(args[0]._base) if through else None
         check = None if self._check is None else self._check(self.slots, name, run, in_place)
         apply = partial(rule.apply, [s is not None for s in sources]) if rule.product else rule.apply
         if rule.parts:
@@ -230,6 +233,8 @@ class Recorder(TorchFunctionMode):
         self.writer.add(name, sources, args[0] if name == "__setitem__" else y, call)
         if check is not None:
             self._compare(check, name, count, call, y, in_place)
+        if through:
+            self._write_through(args[0], base)
         return y
 
     def _compare(self, check: Any, name: str, count: int, call: Call, y: Any, in_place: bool) -> None:
@@ -240,6 +245,11 @@ class Recorder(TorchFunctionMode):
                 raise NotRecorded(f"{name}: {wrong}")
             del self.writer.steps[count:]
             raise NoRule(wrong)
+
+    def _write_through(self, view: Tensor, base: Slot | None) -> None:
+        """A view was written into, and so was its base, which was in this slot."""
+        call = RULES[THROUGH].apply(view._base, view)
+        self.writer.add(THROUGH, (base, self.slots.of(view)), view._base, call)
 
     def _factors(self, rule: Rule, args: Any, kwargs: Any, in_place: bool) -> list[Tensor]:
         """What F and Fᵀ may read again: weights, masks, indices."""

@@ -212,6 +212,17 @@ def _slice(v: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: in
 rule("slice_scatter", data=2)(_replacing(_slice))
 
 
+@rule("written through a view", data=2)
+def base_of_a_view(base: Tensor, view: Tensor) -> Call:
+    """What the base is after its view was written into."""
+
+    def part(v: Tensor) -> Tensor:
+        return v.as_strided(*where)
+
+    where = view.shape, view.stride(), view.storage_offset() - base.storage_offset()
+    return _replacing(lambda v: part(v.contiguous()))(base, view)
+
+
 @rule("fill", data=2)
 def fill(x: Tensor, value: Any) -> Call:
     shape = x.shape
