@@ -125,7 +125,7 @@ def train_epoch(run: Run, split: Split, epoch: int, progress: Progress) -> dict[
         tally.add(share.weight(labels) * len(labels), loss, penalty, accuracy)
         seen.append(share.of(index))
         progress.step_done(len(labels), tally.sums)
-    if share.world > 1 and run.penalty is not None:  # the next epoch deals the images out anew
+    if share.world > 1 and run.penalty is not None:  # the next epoch deals the images out otherwise
         share_vectors(run.penalty, torch.cat(seen))
     seconds = time.perf_counter() - begin
     loss, penalty, accuracy = (share.averaged(tally.sums()) / len(split)).tolist()

@@ -21,7 +21,7 @@ def keep_memory() -> None:
     """Keep glibc from handing memory back to the system after every training step.
 
     Activations are freed at the end of a step and allocated again in the next. By default their memory goes
-    back to the system in between and is faulted in anew, page by page. That takes a fifth of a LeNet's step.
+    back to the system in between and is faulted in again, page by page. That takes a fifth of a LeNet's step.
     It is for the whole process, so only for processes that are ours. Without glibc nothing happens.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None

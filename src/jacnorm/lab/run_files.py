@@ -163,7 +163,7 @@ def locked(folder: Path) -> Iterator[bool]:
 
 
 def tidy(folder: Path) -> None:
-    """Remove what one that was killed left half written. Only for who has the lock.
+    """Remove what one that was killed left half written. Only the process that has the lock may.
 
     (Not `failures.json`, which sweeps write without it, and nothing that is not ours.)
     """

@@ -34,8 +34,7 @@ def train(
     """Train to the end, with a checkpoint after every epoch, and return the result (also in result.json)."""
     progress, share = progress or Progress(quiet=True), share or Share()
     files = RunFiles(folder)
-    run_data = data.held_out(HELD_OUT, seed=0) if config.protocol == "held-out" else data
-    run_data = run_data.to(device)
+    run_data = trained_on(config, data).to(device)
     with torch.random.fork_rng():
         run = start(config, run_data, device, share)
         with share.first_goes_ahead():
@@ -54,6 +53,11 @@ def train(
     if share.first:
         files.finish(run, result)
     return result
+
+
+def trained_on(config: RunConfig, data: DataSet) -> DataSet:
+    """With the split to validate on in the place of test."""
+    return data.held_out(HELD_OUT, seed=0) if config.protocol == "held-out" else data
 
 
 def train_epochs(run: Run, data: DataSet, files: RunFiles, progress: Progress) -> None:

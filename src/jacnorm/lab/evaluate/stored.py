@@ -13,7 +13,7 @@ from ..config import RunConfig
 from ..data import DataSet, Split
 from ..nets import Normalized
 from ..run_files import RunFiles
-from ..train import HELD_OUT
+from ..train import trained_on
 from .estimation import ITERATIONS, estimation
 from .times import BATCH_SIZES, REPEATS, step_times
 
@@ -32,8 +32,7 @@ def cost(
     iterations: tuple[int, ...] = ITERATIONS,
 ) -> dict[str, Any]:
     """On the images that the network was trained on, as in the paper; `vectors` are those it has stored."""
-    train = (data.held_out(HELD_OUT, seed=0) if config.protocol == "held-out" else data).train
-    train = train.to(model.mean.device)
+    train = trained_on(config, data).train.to(model.mean.device)
     few = Split(train.images[: images or IMAGES], train.labels[: images or IMAGES])
     sizes = tuple(size for size in batch_sizes if size <= len(few)) or (len(few),)
     times = step_times(model, few, batch_sizes=sizes, repeats=repeats)

@@ -128,7 +128,7 @@ class Store:
         return any(_is_locked(self.run_folder(config) / name) for name in ("lock", "starting"))
 
     def tidy(self, config: RunConfig) -> None:
-        """Remove what one that was killed left half written. Only for who has the lock."""
+        """Remove what one that was killed left half written. Only the process that has the lock may."""
         tidy(self.run_folder(config))
 
     @contextmanager
