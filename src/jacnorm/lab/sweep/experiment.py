@@ -25,14 +25,23 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from ..claim import Claim, read_claims
-from ..config import METHODS, VARIANTS, ConfigError, RunConfig, make_config, read_toml
+from ..config import (
+    METHODS,
+    TOLD_BY_THE_LABEL,
+    VARIANTS,
+    ConfigError,
+    RunConfig,
+    field_names,
+    make_config,
+    read_toml,
+)
 from ..results import experiment_name, results_file
 from ..wording import did_you_mean
 
@@ -145,6 +154,25 @@ def _check_sections(path: Path, content: Mapping[str, Any]) -> None:
 def setting(run: RunConfig) -> str:
     """The same for runs that differ in their seed alone."""
     return replace(run, seed=0).id
+
+
+def names(runs: Iterable[RunConfig]) -> dict[str, str]:
+    """What runs are called in front of people, by id: the label, λ if it has one, the seed, and any other
+    setting that these runs differ in.
+    """
+    runs = list(runs)
+    told = {*TOLD_BY_THE_LABEL, "weight", "seed"}
+    others = [
+        name for name in field_names() if name not in told and len({getattr(r, name) for r in runs}) > 1
+    ]
+    return {run.id: _name(run, others) for run in runs}
+
+
+def _name(run: RunConfig, others: Iterable[str]) -> str:
+    settings = run.relevant()
+    weight = f" {run.weight:g}" if "weight" in settings else ""
+    rest = "".join(f", {name} {settings[name]}" for name in others if name in settings)
+    return f"{run.label}{weight} s{run.seed}{rest}"
 
 
 def _runs(path: Path, base: Mapping[str, Any], grid: Mapping[str, list[Any]]) -> tuple[RunConfig, ...]:
