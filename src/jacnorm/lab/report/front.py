@@ -13,7 +13,7 @@ from ..config import read_toml
 from ..reproduce.catalog import PAGE, Item, quantities_in, with_numbers
 from ..reproduce.chapter import FAILS, HOLDS, OPEN, UNTESTED, Chapter, Outcome, Table
 from ..results import experiment_file
-from ..tables import NOTHING, mean_sd, signed
+from ..wording import NOTHING, mean_sd, signed
 
 Told = Sequence[tuple[Item, Chapter]]
 PAPER = "Exact Spectral Norm Regularization"

@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ..checkpoint import write_atomically
-from ..tables import markdown_table
+from ..wording import markdown_table
 from .content import Content, Part
 from .drawings import picture, to_svg
 

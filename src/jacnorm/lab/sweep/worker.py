@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from ...errors import JacnormError
+from ..cli import keep_memory
 from ..config import RunConfig, make_config
 from ..data import DataSet, load
-from ..machine import keep_memory
 from ..progress import Progress
 from ..run import DivergedError
 from ..train import train
