@@ -18,7 +18,7 @@ from .drawings import picture, to_svg
 TEMPLATES = PackageLoader("jacnorm.lab.report", ".")
 LINK = re.compile(r"\[([^\]]+)\]\((?:[\w/.]+)?#([\w-]+)\)")
 PAGES = {"README.md": "front.md", "claims.md": "claims.md", "statistics.md": "statistics.md"}
-PAGES |= {"deviations.md": "deviations.md", "checks/README.md": "checks.md"}
+PAGES |= {"readings.md": "readings.md", "deviations.md": "deviations.md", "checks/README.md": "checks.md"}
 
 
 def to_html(content: Content) -> str:
@@ -42,6 +42,8 @@ def write_pages(content: Content, folder: Path) -> None:
     parts = [part for part in content.parts if part.item.is_papers or part.is_check]
     pictures = {part.section.name: _write_picture(part, folder) for part in parts}
     for name, template in PAGES.items():
+        if template == "readings.md" and content.readings is None:
+            continue
         write_atomically(folder / name, _markdown(template, content, pictures=pictures))
     for part in parts:
         if not part.is_check:

@@ -19,7 +19,7 @@ from ..nets import NETS, NetError, is_own
 from ..progress import duration
 from ..results import NewerVersionError
 from ..wording import count, did_you_mean
-from .experiment import Experiment, names
+from .experiment import Experiment, names, unique
 from .pool import Pool
 from .store import Store, changed_nets, check_writable, damaged
 
@@ -193,10 +193,8 @@ def sweep(experiment: Experiment, pool: Pool) -> Status:
     if not (chosen := experiment.chosen_runs(losses)):
         print("No setting is left to train in full.", file=sys.stderr)
         return first
-    second = _stage(f"{experiment.title}, chosen", chosen, pool)
-    return Status(
-        first.done + second.done, (), first.failed + second.failed, (), first.diverged + second.diverged
-    )
+    _stage(f"{experiment.title}, chosen", chosen, pool)
+    return status(pool.store, unique((*experiment.screening_runs(), *chosen)))
 
 
 def known_runs(experiment: Experiment, store: Store) -> tuple[RunConfig, ...]:
@@ -207,7 +205,7 @@ def known_runs(experiment: Experiment, store: Store) -> tuple[RunConfig, ...]:
     if not _is_over(first, store):
         return first
     losses = {config.id: store.validation_loss(config) for config in first if store.is_done(config)}
-    return first + experiment.chosen_runs(losses)
+    return unique((*first, *experiment.chosen_runs(losses)))
 
 
 def to_come(experiment: Experiment, store: Store) -> str:
