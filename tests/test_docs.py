@@ -32,8 +32,8 @@ def test_the_reference_has_every_public_name():
 
 
 def test_the_experiment_file_can_be_swept(tmp_path):
-    from jacnorm.lab.sweep.check import check_names
     from jacnorm.lab.sweep.experiment import read_experiment
+    from jacnorm.lab.sweep.run import check_names
 
     (block,) = re.findall(r"^```toml\n(.*?)^```$", (DOCS / "sweeps.md").read_text(), re.MULTILINE | re.DOTALL)
     file = tmp_path / "my.toml"

@@ -88,6 +88,14 @@ def test_settings_that_make_another_method():
         make_config({"method": "spectral-bound-kernel"})
 
 
+def test_a_label_tells_what_makes_a_penalty_cheaper():
+    assert RunConfig(every=8, precision="bfloat16").label == "spectral-warm, every 8, precision bfloat16"
+    assert RunConfig(budget=1.15, warm_start=False).label == "spectral, budget 1.15"
+    assert RunConfig(method="none", every=8).label == "none"  # which has no penalty
+    with pytest.raises(ConfigError, match=r"budget = 1\.15 chooses `every` itself: leave out every = 8"):
+        RunConfig(every=8, budget=1.15)
+
+
 def test_the_norm_of_a_convolution_is_the_penaltys():
     for convolution in ("operator", "kernel"):
         penalty = make_penalty(RunConfig(method="spectral-bound", convolution=convolution))

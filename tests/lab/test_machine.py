@@ -8,7 +8,7 @@ import pytest
 # keeps their memory from going back, with keep_memory() or without.
 COUNT = """
 import ctypes, resource
-from jacnorm.lab.machine import keep_memory
+from jacnorm.lab.cli import keep_memory
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 libc.free.restype, libc.free.argtypes = None, [ctypes.c_void_p]

@@ -40,6 +40,21 @@ def test_every_method_learns(method, digits, tmp_path):
     assert [json.loads(line) for line in lines] == result["history"]
 
 
+@pytest.mark.parametrize("how", [{"autocast": True}, {"precision": "bfloat16"}, {"budget": 1.3}])
+def test_cheaper_ways_learn_alike(how, digits, tmp_path):
+    """They change every step a little, so that equal weights would mean that they do nothing."""
+    for method in ("none", "spectral") if "autocast" in how else ("spectral",):
+        config = RunConfig(method=method, epochs=4, learning_rate=0.05, **how)
+        result = train(config, digits, tmp_path / method)
+        assert result["test"]["accuracy"] > 0.9
+        plain = train(
+            RunConfig(method=method, epochs=1, learning_rate=0.05), digits, tmp_path / f"plain {method}"
+        )
+        assert result["history"][0]["train_loss"] == pytest.approx(plain["history"][0]["train_loss"], rel=0.1)
+        if "precision" not in how:  # half precision is taken where it is faster
+            assert result["history"][0]["train_loss"] != plain["history"][0]["train_loss"]
+
+
 def test_a_folder_may_be_named_by_a_string(digits, tmp_path):
     train(RunConfig(epochs=1), digits, tmp_path)
     assert_same(weights(str(tmp_path), digits), weights(tmp_path, digits))

@@ -77,7 +77,7 @@ def make_penalty(config: RunConfig, rank: int = 0) -> Penalty | None:
 
     What is drawn for the samples at hand differs from process to process.
     """
-    common: dict[str, Any] = {"every": config.every}
+    common: dict[str, Any] = {"every": config.every, "budget": config.budget or None}
     lazy = {**common, "fraction": config.fraction, "seed": config.seed + rank}
     makers = {
         "spectral": lambda: SpectralPenalty(
@@ -178,16 +178,19 @@ def train_step(run: Run, images: Tensor, labels: Tensor, index: Tensor) -> tuple
         radius, steps = config.epsilon, config.attack_steps
         images = perturbed(run.model, images, labels, epsilon=radius, steps=steps, generator=run.noise)
     x = run.model.normalize(images)
-    if run.penalty is None:
-        output = run.body(x)
-        loss = F.cross_entropy(output, labels)
-        penalty = torch.zeros_like(loss)
-    else:
-        J = run.penalty.linearize(run.body, x, batch_norm=config.batch_norm)  # type: ignore[arg-type]
-        output = J.output
-        loss = F.cross_entropy(output, labels)
-        rows = share.taken(index) if config.warm_start else None
-        penalty = run.penalty(J, index=rows, labels=labels)
+    with torch.autocast(x.device.type, torch.bfloat16, enabled=config.autocast):
+        if run.penalty is None:
+            output = run.body(x)
+            loss = F.cross_entropy(output, labels)
+            penalty = torch.zeros_like(loss)
+        else:
+            half = torch.bfloat16 if config.precision == "bfloat16" else None
+            how: Any = {"batch_norm": config.batch_norm, "precision": half}
+            J = run.penalty.linearize(run.body, x, **how)
+            output = J.output
+            loss = F.cross_entropy(output, labels)
+            rows = share.taken(index) if config.warm_start else None
+            penalty = run.penalty(J, index=rows, labels=labels)
     run.optimizer.zero_grad()
     (weight * (loss + penalty)).backward()
     run.optimizer.step()

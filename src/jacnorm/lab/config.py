@@ -25,7 +25,9 @@ VARIANTS = {
     "spectral-bound": ("convolution", "kernel", "spectral-bound-kernel"),
 }
 LABELS = (*METHODS, *(label for _, _, label in VARIANTS.values()))  # what a table may call a method
-TOLD_BY_THE_LABEL = {"method", *(name for name, _, _ in VARIANTS.values())}
+# Settings with which a penalty costs less. A label tells them, so that an experiment can compare them.
+CHEAPER = ("every", "budget", "precision")
+TOLD_BY_THE_LABEL = {"method", *(name for name, _, _ in VARIANTS.values()), *CHEAPER}
 
 _KINDS = {
     int: "a whole number",
@@ -90,6 +92,7 @@ class RunConfig:
         "constant", "of the learning rate: constant, or down to 0 in half a cosine", ("constant", "cosine")
     )
     augment: bool = setting(False, "random crop and horizontal flip")
+    autocast: bool = setting(False, "run the network in bfloat16, the weights stay in float32")
     protocol: str = setting(
         "paper",
         "validate on the test split, as the paper does, or on a sixth of train that is held out",
@@ -128,6 +131,19 @@ class RunConfig:
         ONE_OR_MORE,
         method="spectral-bound frobenius spectral analytic margin",
     )
+    budget: float = setting(
+        0.0,
+        "pay the penalty as often as a step may cost, in plain steps, as 1.15; 0 is no limit. The times of "
+        "this machine decide, so that a run is not repeated exactly",
+        Bound(lambda v: v == 0 or v > 1, "above 1, or 0 for no limit"),
+        method="spectral-bound frobenius spectral analytic margin",
+    )
+    precision: str = setting(
+        "float32",
+        "of the products with J",
+        ("float32", "bfloat16"),
+        method="frobenius spectral analytic margin",
+    )
     fraction: float = setting(
         1.0, "of each batch that pays the penalty", PART, method="frobenius spectral analytic margin"
     )
@@ -162,6 +178,10 @@ class RunConfig:
                     raise ConfigError(f"{one.name} = {value}: it must be {may_be.text}")
             elif may_be and value not in may_be:
                 raise ConfigError(f"{one.name} = {value!r}: {did_you_mean(str(value), may_be)}")
+        if self.budget and self.every != 1:
+            raise ConfigError(
+                f"budget = {self.budget:g} chooses `every` itself: leave out every = {self.every}"
+            )
 
     def relevant(self) -> dict[str, Any]:
         """The settings that matter beside the others."""
@@ -174,10 +194,11 @@ class RunConfig:
     @property
     def label(self) -> str:
         """What tables call the method: spectral is the paper's, with random starts."""
-        if self.method in VARIANTS:
-            name, value, label = VARIANTS[self.method]
-            return label if getattr(self, name) == value else self.method
-        return self.method
+        name, value, variant = VARIANTS.get(self.method, ("method", "", ""))
+        label, settings = variant if getattr(self, name) == value else self.method, self.relevant()
+        usual = type(self).__dataclass_fields__
+        cheaper = [one for one in CHEAPER if settings.get(one, usual[one].default) != usual[one].default]
+        return ", ".join([label, *(f"{one} {settings[one]}" for one in cheaper)])
 
     @cached_property
     def id(self) -> str:

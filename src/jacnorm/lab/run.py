@@ -1,19 +1,22 @@
-"""A training under way: what an epoch changes, its optimizer, and its share of several processes."""
+"""A training under way: what an epoch changes, its optimizer, its share of several processes, its machine."""
 
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.sgd import sgd
 
+from .. import __version__
 from ..errors import JacnormError
 from ..penalties import Penalty
 from .config import RunConfig
@@ -151,3 +154,16 @@ class Run:
             advice += f" or weight (they are {self.config.learning_rate} and {self.config.weight})"
         epoch = min(epochs + 1, self.config.epochs)
         return DivergedError(f"Epoch {epoch}, {where}: {what} {advice}.{kept}")
+
+
+def environment(device: torch.device | str) -> dict[str, Any]:
+    """Where a result came from."""
+    return {
+        "jacnorm": __version__,
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "device": str(device),
+        "threads": torch.get_num_threads(),
+    }

@@ -13,9 +13,8 @@ from ..errors import NonFiniteError
 from .classification import score, start, train_epoch
 from .config import RunConfig
 from .data import DataSet, Split
-from .machine import environment
 from .progress import Progress
-from .run import DivergedError, Run, Share
+from .run import DivergedError, Run, Share, environment
 from .run_files import RunFiles, marked
 
 HELD_OUT = 1 / 6  # of the train split, under the protocol "held-out"

@@ -1,9 +1,16 @@
-"""Hints for words that do not exist, and numbers of things."""
+"""Words, numbers and tables as text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NOTHING = "–"
 
 # What people type out of habit.
 HABITS = {"lr": "learning_rate", "lambda": "weight", "lambd": "weight", "batch": "batch_size", "model": "net"}
@@ -25,3 +32,49 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
         return f"did you mean {plain[habit]!r}?"
     near = get_close_matches(typed, plain, n=1, cutoff=0.7)
     return f"did you mean {plain[near[0]]!r}?" if near else f"choose one of {', '.join(names)}"
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as their content, the first to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join((row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:]))) for row in rows
+    )
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    """The first row is the header; columns as in `table`."""
+    head, *body = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    rule = [":--", *("--:" for _ in head[1:])]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *body))
+
+
+def plain(value: float, digits: int = 2) -> str:
+    """
+    >>> plain(-2.345), plain(math.nan)
+    ('−2.35', '–')
+    """
+    return NOTHING if math.isnan(value) else f"{value:.{digits}f}".replace("-", "−")
+
+
+def signed(value: float, digits: int = 2) -> str:
+    """
+    >>> signed(-0.104), signed(-0.001), signed(2.5, 1)
+    ('−0.10', '+0.00', '+2.5')
+    """
+    if math.isnan(value):
+        return NOTHING
+    return f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", "−")  # + 0.0: no −0.00
+
+
+def mean_sd(mean: float, sd: float, digits: int = 2) -> str:
+    """
+    >>> mean_sd(96.613, 0.141), mean_sd(96.6, math.nan), mean_sd(math.nan, math.nan)
+    ('96.61 ± 0.14', '96.60', '–')
+    """
+    return plain(mean, digits) + ("" if math.isnan(sd) else f" ± {sd:.{digits}f}")
+
+
+def spread(values: pd.Series, digits: int = 2) -> str:
+    """Mean ± standard deviation of what is there of them."""
+    return mean_sd(values.mean(), values.std(), digits)

@@ -314,7 +314,7 @@ def test_a_page_lies_beside_its_results(mine, tmp_path, capsys):
 
 
 def test_a_sweep_ends_with_its_table_and_the_next_command(mine, monkeypatch, capsys):
-    monkeypatch.setattr("jacnorm.lab.sweep.local.LocalPool.run_all", lambda self, configs, watch: watch([]))
+    monkeypatch.setattr("jacnorm.lab.sweep.pool.LocalPool.run_all", lambda self, configs, watch: watch([]))
     assert main(["sweep", "my.toml"]) == 0
     told = capsys.readouterr().out
     assert "none    2  90.50 ± 0.71  2.00 ± 0.00" in told

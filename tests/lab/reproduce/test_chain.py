@@ -8,7 +8,8 @@ import pytest
 from safetensors.torch import load_file
 
 from jacnorm.lab.cli import main
-from jacnorm.lab.sweep.worker import carry_out, order
+from jacnorm.lab.sweep.pool import order
+from jacnorm.lab.sweep.worker import carry_out
 
 FILES = {
     "table1-digits": """

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from jacnorm.lab.reproduce.statistics import (
+from jacnorm.lab.reproduce.claims import (
     correlation_within,
     foretold,
     holm,
@@ -16,7 +16,7 @@ from jacnorm.lab.reproduce.statistics import (
     rise,
     standard_errors,
 )
-from jacnorm.lab.tables import spread
+from jacnorm.lab.wording import spread
 
 
 def seeds(values):

@@ -13,7 +13,7 @@ from jacnorm.lab.reproduce.catalog import Item
 from jacnorm.lab.reproduce.runs import read_runs
 from jacnorm.lab.reproduce.table1 import table1
 from jacnorm.lab.sweep.experiment import read_experiment
-from jacnorm.lab.sweep.local import LocalPool
+from jacnorm.lab.sweep.pool import LocalPool
 from jacnorm.lab.sweep.store import MAX_ATTEMPTS, Store
 
 EXPERIMENT = """
@@ -377,8 +377,8 @@ def test_failed_runs_are_tried_again_when_asked(experiment, complete, tmp_path, 
                     publish(self.store.results, config, 95.6)
 
     monkeypatch.setattr("jacnorm.lab.commands.reproduce.LocalPool", Publishes)
-    monkeypatch.setattr("jacnorm.lab.commands.sweep.load", lambda name, root: None)
-    monkeypatch.setattr("jacnorm.lab.commands.sweep.check_nets", lambda runs, data: None)
+    monkeypatch.setattr("jacnorm.lab.sweep.run.load", lambda name, root: None)
+    monkeypatch.setattr("jacnorm.lab.sweep.run.check_nets", lambda runs, data: None)
     command = ["reproduce", "table1", f"--runs={store.runs}"]
     command += [f"--experiments={tmp_path / 'experiments'}"]
     assert main(command) == 1

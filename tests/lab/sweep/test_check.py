@@ -8,7 +8,8 @@ import pytest
 from made_results import publish
 
 from jacnorm.lab.cli import main
-from jacnorm.lab.sweep.worker import carry_out, order
+from jacnorm.lab.sweep.pool import order
+from jacnorm.lab.sweep.worker import carry_out
 
 SWEEP = """
 [base]

@@ -8,9 +8,9 @@ import pytest
 from made_results import changed, cut, publish
 
 from jacnorm.lab.config import RunConfig
-from jacnorm.lab.sweep import status as status_module
-from jacnorm.lab.sweep.naming import names
-from jacnorm.lab.sweep.status import LiveView, status
+from jacnorm.lab.sweep import run as status_module
+from jacnorm.lab.sweep.experiment import names
+from jacnorm.lab.sweep.run import LiveView, status
 from jacnorm.lab.sweep.store import MAX_ATTEMPTS, Store
 
 DONE, FAILED, LOCKED, WAITING = RUNS = tuple(RunConfig(seed=seed) for seed in range(4))

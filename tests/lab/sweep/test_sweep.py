@@ -22,8 +22,8 @@ from small_sweep import (
 
 from jacnorm.lab.cli import main
 from jacnorm.lab.sweep.experiment import read_experiment
-from jacnorm.lab.sweep.local import LocalPool
-from jacnorm.lab.sweep.status import LiveView, status
+from jacnorm.lab.sweep.pool import LocalPool
+from jacnorm.lab.sweep.run import LiveView, status
 from jacnorm.lab.sweep.store import MAX_ATTEMPTS
 
 RUNS = runs_of()

@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from ..figures.common import tidy
-from ..tables import markdown_table
+from ..wording import markdown_table
 from .ways import WAYS
 
 Found = dict[str, Any]  # suite -> its numbers; "methods" -> net -> its numbers

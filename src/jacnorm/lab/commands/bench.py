@@ -15,8 +15,8 @@ from ..bench.nets import NETS
 from ..bench.page import markdown, picture
 from ..checkpoint import write_atomically
 from ..cli import add_command, add_data_root, need_one_or_more, prepare_folder
-from ..machine import environment
 from ..results import read_result
+from ..run import environment
 
 SUITES = ("methods", "training", "batch_sizes", "outputs", "depth", "measure")
 

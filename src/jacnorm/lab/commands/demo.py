@@ -15,8 +15,8 @@ from ..config import RunConfig
 from ..data import DataSet, Split, load
 from ..progress import Progress
 from ..run_files import load_run
-from ..tables import table
 from ..train import train
+from ..wording import table
 
 METHODS = {"none": 1.0, "l2": 0.01, "frobenius": 0.003, "spectral": 0.1}  # with their weights
 EPOCHS = 60

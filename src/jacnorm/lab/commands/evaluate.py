@@ -22,10 +22,10 @@ from ..evaluate.compare import comparison
 from ..evaluate.kinds import EVALUATIONS, Setup, Trained, rows, shown
 from ..evaluate.minimum_norm import need_foolbox
 from ..evaluate.record import added_to, alarms
-from ..machine import environment
 from ..nets import weights_digest
+from ..run import environment
 from ..run_files import divergence, load_run, read_config
-from ..tables import table
+from ..wording import table
 
 
 def add(commands: Any) -> None:

@@ -16,11 +16,11 @@ from ..classification import check_fits
 from ..cli import add_command, add_machine_options, need, need_one_or_more, prepare_folder, use_machine
 from ..data import DataSet, load
 from ..errors import UsageError
-from ..machine import environment
 from ..nets import Normalized, OnPixels, build
+from ..run import environment
 from ..run_files import check_finished, load_run, read_config
 from ..sensitivity import directions, sensitivities, summary
-from ..tables import table
+from ..wording import table
 
 PICTURED = 6  # images
 UNITS = {"normalized": "the normalized input", "pixels": "pixels in [0, 1]"}

@@ -15,13 +15,11 @@ from ..reproduce.catalog import ITEMS, QUICK, QUICK_FOLDER, Item, find_items, re
 from ..reproduce.measuring import measure
 from ..reproduce.networks import Bench, copy_networks, keep_networks, networks_file
 from ..reproduce.runs import read_runs
-from ..sweep.check import check_readable
 from ..sweep.experiment import Experiment
-from ..sweep.local import LocalPool
-from ..sweep.run import forget_failures
-from ..sweep.store import Store
+from ..sweep.pool import LocalPool
+from ..sweep.run import check_failed, forget_failures, train_all, warn_of_nets
+from ..sweep.store import Store, check_readable
 from ..wording import count, did_you_mean
-from .sweep import check_failed, train_all, warn_of_nets
 
 
 def add(commands: Any) -> None:

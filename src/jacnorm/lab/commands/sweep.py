@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ...errors import JacnormError
 from ..cli import add_command, add_data_root, choose_device, need, need_one_or_more
-from ..data import load
 from ..errors import UsageError
-from ..nets import NetError
-from ..sweep.check import changed_nets, check_names, check_nets, check_readable, check_writable, damaged
 from ..sweep.experiment import Experiment, read_experiment
-from ..sweep.local import LocalPool
-from ..sweep.pool import Pool
-from ..sweep.run import forget_failures, known_runs, sweep, to_come
-from ..sweep.status import Status, status
-from ..sweep.store import Store
-from ..wording import count
-
-
-class SweepError(JacnormError):
-    """Some runs failed for good."""
-
+from ..sweep.pool import LocalPool, Pool
+from ..sweep.run import (
+    check_failed,
+    check_names,
+    forget_failures,
+    known_runs,
+    status,
+    to_come,
+    train_all,
+    warn,
+    warn_of_nets,
+)
+from ..sweep.store import Store, check_readable, check_writable, damaged
 
 EXAMPLES = """\
 jacnorm sweep paper/quick/table1-digits.toml --workers 2
@@ -112,37 +108,6 @@ def tell_status(experiment: Experiment, store: Store) -> None:
         print(coming)
     warn(damaged(store))
     warn_of_nets(experiment, store)
-
-
-def warn_of_nets(experiment: Experiment, store: Store) -> None:
-    try:
-        warn(changed_nets(store, experiment.all_runs))
-    except NetError as error:  # to look at results, the code of a net is not needed
-        warn([str(error)])
-
-
-def warn(lines: Iterable[str]) -> None:
-    for line in lines:
-        print(f"warning: {line}", file=sys.stderr)
-
-
-def train_all(experiment: Experiment, pool: Pool) -> Status:
-    check_writable(pool.store)
-    for name in {config.data for config in experiment.runs}:
-        # One download before many processes, and mistakes are told at once.
-        check_nets(experiment.runs, load(name, pool.data_root))
-    if changed := changed_nets(pool.store, experiment.all_runs):
-        raise UsageError(changed[0])
-    try:
-        return sweep(experiment, pool)
-    except KeyboardInterrupt:
-        print("\nWhat is finished is kept; go on with the same command.")
-        raise
-
-
-def check_failed(runs: int) -> None:
-    if runs:
-        raise SweepError(f"{count(runs, 'run')} failed; mend the cause, then go on with --retry")
 
 
 def make_pool(args: argparse.Namespace, store: Store) -> Pool:

@@ -8,7 +8,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from ..config import make_config
-from ..tables import table
+from ..wording import table
 from .kinds import rows, shown
 
 Record = dict[str, Any]

@@ -36,7 +36,7 @@ def added_to(
     where they were taken beside other networks than these.
     """
     before = read_result(file) if file.exists() else {}
-    if all(before.get(key) == record[key] for key in ("id", "config", "images", "weights")):
+    if all(before.get(key) == record[key] for key in ("id", "images", "weights")):
         now = record.get("attacks", {})
         earlier = before.get("attacks", {})
         other = [name for name, attack in earlier.items() if not _is_as_strong(attack, now)]

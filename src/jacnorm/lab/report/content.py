@@ -13,10 +13,11 @@ from typing import Any
 from ... import __version__
 from ..reproduce.catalog import Item, question, read_chapter
 from ..reproduce.chapter import Chapter, Outcome, Table
+from ..reproduce.readings import Readings
 from ..results import has_diverged
 from ..wording import count
 from .drawings import Drawing, drawings
-from .front import Bullet, Sentence, bullets, overview, sentences, title
+from .front import Bullet, Sentence, bullets, by_readings, overview, sentences, title
 from .provenance import Deviation, commands, deviations
 
 
@@ -53,6 +54,7 @@ class Content:
     results: Path | None  # a folder of results
     deviations: tuple[Deviation, ...]
     bullets: tuple[Bullet, ...]
+    readings: Readings | None
     warnings: tuple[str, ...]
 
     version = __version__
@@ -160,6 +162,7 @@ def collect(
         results,
         tuple(deviations(theirs, folder)),
         tuple(short),
+        by_readings(folder, results) if front and present else None,
         (*dict.fromkeys(warning for _, chapter in told for warning in chapter.warnings), *wrong),
     )
 

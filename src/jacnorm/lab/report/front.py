@@ -12,8 +12,10 @@ import pandas as pd
 from ..config import read_toml
 from ..reproduce.catalog import PAGE, Item, quantities_in, with_numbers
 from ..reproduce.chapter import FAILS, HOLDS, OPEN, UNTESTED, Chapter, Outcome, Table
+from ..reproduce.readings import Readings, readings
 from ..results import experiment_file
-from ..tables import NOTHING, mean_sd, signed
+from ..sweep.experiment import read_experiment
+from ..wording import NOTHING, mean_sd, signed
 
 Told = Sequence[tuple[Item, Chapter]]
 PAPER = "Exact Spectral Norm Regularization"
@@ -54,6 +56,14 @@ def bullets(folder: Path, told: Told, results: Path | None) -> tuple[list[Bullet
             others = f"{bullet['claims'][0]!r} and others"
             warnings.append(f"{page}: {others}: not all of them {bullet['outcome']}")
     return found, warnings
+
+
+def by_readings(folder: Path, results: Path | None) -> Readings | None:
+    """Of the tables that page.toml names, each with the experiments whose settings were chosen otherwise."""
+    page = folder / PAGE
+    asked = read_toml(page).get("readings", {}) if page.exists() else {}
+    groups = [[experiment_file(page, name) for name in (table, *others)] for table, others in asked.items()]
+    return readings([[read_experiment(file, results) for file in group] for group in groups])
 
 
 def overview(told: Told) -> Table | None:

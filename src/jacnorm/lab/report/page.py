@@ -11,14 +11,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ..checkpoint import write_atomically
-from ..tables import markdown_table
+from ..wording import markdown_table
 from .content import Content, Part
 from .drawings import picture, to_svg
 
 TEMPLATES = PackageLoader("jacnorm.lab.report", ".")
 LINK = re.compile(r"\[([^\]]+)\]\((?:[\w/.]+)?#([\w-]+)\)")
 PAGES = {"README.md": "front.md", "claims.md": "claims.md", "statistics.md": "statistics.md"}
-PAGES |= {"deviations.md": "deviations.md", "checks/README.md": "checks.md"}
+PAGES |= {"readings.md": "readings.md", "deviations.md": "deviations.md", "checks/README.md": "checks.md"}
 
 
 def to_html(content: Content) -> str:
@@ -42,6 +42,8 @@ def write_pages(content: Content, folder: Path) -> None:
     parts = [part for part in content.parts if part.item.is_papers or part.is_check]
     pictures = {part.section.name: _write_picture(part, folder) for part in parts}
     for name, template in PAGES.items():
+        if template == "readings.md" and content.readings is None:
+            continue
         write_atomically(folder / name, _markdown(template, content, pictures=pictures))
     for part in parts:
         if not part.is_check:

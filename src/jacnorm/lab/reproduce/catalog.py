@@ -21,8 +21,7 @@ from ..config import LABELS, ConfigError, read_toml
 from ..errors import UsageError
 from ..results import as_frame, experiment_file, experiment_name, results_file
 from ..sweep.experiment import Experiment, read_experiment
-from ..tables import NOTHING, plain
-from ..wording import did_you_mean
+from ..wording import NOTHING, did_you_mean, plain
 from .chapter import Chapter, Quantities
 from .figures import figure
 from .plan import FigurePlan, read_figure

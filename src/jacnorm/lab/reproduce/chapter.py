@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..tables import markdown_table, table
+from ..wording import markdown_table, table
 
 Quantities = Mapping[str, pd.DataFrame]  # each a row a seed, a column a method
 

@@ -10,7 +10,7 @@ import pandas as pd
 from ..evaluate.estimation import BOUND_IMAGES, ITERATIONS
 from ..evaluate.stored import cost, stored_vectors
 from ..evaluate.times import BATCH_SIZES, KINDS, REPEATS
-from ..tables import NOTHING, spread
+from ..wording import NOTHING, spread
 from .chapter import Quantities, Table
 from .measurement import Measurement
 from .networks import Bench, Network

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ..evaluate.boundary import DIRECTIONS, boundary
-from ..tables import NOTHING, spread
+from ..wording import NOTHING, spread
 from .chapter import Quantities, Table
 from .measurement import Measurement, by_seed, sizes
 from .networks import Bench, Network

@@ -10,9 +10,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ..machine import environment
 from ..nets import is_own
 from ..results import append_result, neighbours, read_results, short
+from ..run import environment
 from ..sweep.experiment import Experiment
 from ..wording import count
 from .figures import Subjects, subjects

@@ -14,7 +14,7 @@ from ..evaluate.adversarial import ATTACKS, EPSILON, QUERIES, STEPS, adversarial
 from ..evaluate.judge import judge
 from ..evaluate.noise import VARIANCES, white_noise
 from ..evaluate.record import alarms
-from ..tables import spread
+from ..wording import spread
 from .chapter import POINTS, Quantities, Table
 from .measurement import Measurement, by_seed, sizes
 from .networks import Bench, Network

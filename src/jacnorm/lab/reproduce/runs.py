@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ..results import Result, Results, has_diverged, select, validation_loss
-from ..sweep.experiment import Experiment, setting
-from ..sweep.naming import names
+from ..sweep.experiment import Experiment, names, setting
 
 LATE = 10  # epochs
 MOST_NAMED = 8

@@ -10,12 +10,10 @@ import pandas as pd
 
 from ..config import TOLD_BY_THE_LABEL, RunConfig, field_names
 from ..sweep.experiment import Experiment
-from ..tables import NOTHING, mean_sd, plain, signed, spread
-from ..wording import count
+from ..wording import NOTHING, count, mean_sd, plain, signed, spread
 from .chapter import POINTS, Chapter, Outcome, Quantities, Table
-from .claims import decide
+from .claims import decide, standard_errors
 from .runs import LATE, Runs, read_runs
-from .statistics import standard_errors
 
 ALIKE = 2  # standard errors
 ALWAYS = ["learning_rate", "batch_size", "weight"]  # in each table of settings

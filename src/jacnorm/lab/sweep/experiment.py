@@ -11,8 +11,8 @@ method = ["none", "spectral"]
 weight = [0.01, 0.1]
 seed = [0, 1, 2, 3, 4]
 
-[screening]                 # optional: look at all briefly, train the best of each method in full
-epochs = 10
+[screening]                 # optional: all with one seed, then the best of each method with every seed
+epochs = 10                 # of the first stage; it may be as long as a run in full
 
 [paper]                     # optional: what the paper found, mean and standard deviation in percent
 spectral = [96.61, 0.14]
@@ -25,14 +25,23 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from ..claim import Claim, read_claims
-from ..config import METHODS, VARIANTS, ConfigError, RunConfig, make_config, read_toml
+from ..config import (
+    METHODS,
+    TOLD_BY_THE_LABEL,
+    VARIANTS,
+    ConfigError,
+    RunConfig,
+    field_names,
+    make_config,
+    read_toml,
+)
 from ..results import experiment_name, results_file
 from ..wording import did_you_mean
 
@@ -59,13 +68,13 @@ class Experiment:
     @property
     def all_runs(self) -> tuple[RunConfig, ...]:
         """Of both stages, also those that are never chosen."""
-        return self.runs if self.screening_epochs is None else (*self.screening_runs(), *self.runs)
+        return self.runs if self.screening_epochs is None else unique((*self.screening_runs(), *self.runs))
 
     def screening_runs(self) -> tuple[RunConfig, ...]:
-        """Stage one: every setting with its first seed, for a few epochs."""
+        """Stage one: every setting with its first seed, for a few epochs, or for all of them."""
         assert self.screening_epochs is not None
         first = min(run.seed for run in self.runs)
-        return _unique(replace(run, epochs=self.screening_epochs) for run in self.runs if run.seed == first)
+        return unique(replace(run, epochs=self.screening_epochs) for run in self.runs if run.seed == first)
 
     def chosen_runs(self, validation_loss: dict[str, float]) -> tuple[RunConfig, ...]:
         """Stage two: the settings of each method with the lowest loss in stage one, with every seed.
@@ -147,9 +156,28 @@ def setting(run: RunConfig) -> str:
     return replace(run, seed=0).id
 
 
+def names(runs: Iterable[RunConfig]) -> dict[str, str]:
+    """What runs are called in front of people, by id: the label, λ if it has one, the seed, and any other
+    setting that these runs differ in.
+    """
+    runs = list(runs)
+    told = {*TOLD_BY_THE_LABEL, "weight", "seed"}
+    others = [
+        name for name in field_names() if name not in told and len({getattr(r, name) for r in runs}) > 1
+    ]
+    return {run.id: _name(run, others) for run in runs}
+
+
+def _name(run: RunConfig, others: Iterable[str]) -> str:
+    settings = run.relevant()
+    weight = f" {run.weight:g}" if "weight" in settings else ""
+    rest = "".join(f", {name} {settings[name]}" for name in others if name in settings)
+    return f"{run.label}{weight} s{run.seed}{rest}"
+
+
 def _runs(path: Path, base: Mapping[str, Any], grid: Mapping[str, list[Any]]) -> tuple[RunConfig, ...]:
     try:
-        return _unique(
+        return unique(
             make_config({**base, **dict(zip(grid, values, strict=True))})
             for values in product(*grid.values())
         )
@@ -189,12 +217,10 @@ def _screening_epochs(path: Path, section: dict[str, Any] | None, runs: tuple[Ru
     if len({run.epochs for run in runs}) > 1:
         raise ConfigError(f"{path}: with [screening], epochs belongs in [base]")
     epochs, full = section["epochs"], runs[0].epochs
-    if type(epochs) is not int or not 0 < epochs < full:
-        if full == 1:
-            raise ConfigError(f"{path}: [screening] is for runs of more than 1 epoch")
+    if type(epochs) is not int or not 0 < epochs <= full:
         raise ConfigError(
-            f"{path}: [screening] epochs = {epochs!r}: it must be a whole number from 1 to {full - 1}, less "
-            f"than the {full} of a run in full"
+            f"{path}: [screening] epochs = {epochs!r}: it must be a whole number from 1 to {full}, the "
+            "length of a run in full"
         )
     return int(epochs)
 
@@ -216,6 +242,6 @@ def _values(path: Path, key: str, values: Any) -> list[Any]:
     return values
 
 
-def _unique(runs: Any) -> tuple[RunConfig, ...]:
+def unique(runs: Any) -> tuple[RunConfig, ...]:
     """Settings that a method does not look at make no new run."""
     return tuple({run.id: run for run in runs}.values())

@@ -1,18 +1,24 @@
-"""The loop over many runs, whoever trains them: workers on this machine or on many."""
+"""The loop over many runs, whoever trains them; and processes of this machine that do."""
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Any, Protocol
 
 from ..config import RunConfig
 from .store import Store
 
 POLL_SECONDS = 0.2
+LOCKED_ELSEWHERE = 3  # the code of a worker whose run another one has
 
 
 @dataclass(frozen=True)
@@ -80,3 +86,85 @@ class Pool(ABC):
         if ending.reason is not None:
             self.store.add_failure(worker.config, ending.reason)
         return worker.config
+
+
+def order(
+    config: RunConfig, store: Store, data_root: Path | None, device: str, threads: int
+) -> dict[str, Any]:
+    """What a worker is told. Another machine has another current folder, and none of our environment."""
+    root = data_root or os.environ.get("JACNORM_DATA")
+    return {
+        "config": asdict(config),
+        "results": str(store.results.absolute()),
+        "runs": str(store.runs.absolute()),
+        "data_root": str(Path(root).expanduser().absolute()) if root else None,
+        "device": device,
+        "threads": threads,
+    }
+
+
+def ending(code: int, log: Path) -> Ending:
+    """What a worker's code means to those who wait for it."""
+    if code in (0, LOCKED_ELSEWHERE):
+        return Ending()
+    # A file server may show it late.
+    lines = log.read_text().strip().splitlines() if log.exists() else []
+    return Ending(lines[-1] if lines else f"ended with code {code}")
+
+
+@dataclass
+class LocalWorker:
+    config: RunConfig
+    process: subprocess.Popen[str]
+    log: IO[str]
+
+    def poll(self) -> Ending | None:
+        code = self.process.poll()
+        if code is None:
+            return None
+        self._close()
+        if code < 0:
+            name = signal.Signals(-code).name
+            return Ending(f"killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else ""))
+        return ending(code, Path(self.log.name))
+
+    def stop(self) -> None:
+        self.process.kill()
+        self._close()
+
+    def _close(self) -> None:
+        self.process.wait()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.log.close()
+
+
+@dataclass(kw_only=True)
+class LocalPool(Pool):
+    """`workers` processes at a time."""
+
+    workers: int
+    threads: int = 1
+
+    def _slots(self) -> int:
+        return self.workers
+
+    def _start(self, config: RunConfig) -> LocalWorker:
+        log = self.store.log_file(config)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        file = log.open("a")
+        with self.store.starting(config) as held:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "jacnorm.lab.sweep.worker"],
+                stdin=subprocess.PIPE,
+                stdout=file,
+                stderr=file,
+                text=True,
+                env={**os.environ, "OMP_NUM_THREADS": str(self.threads)},
+                pass_fds=[held.fileno()],
+            )
+        assert process.stdin is not None
+        task = order(config, self.store, self.data_root, self.device, self.threads)
+        process.stdin.write(json.dumps(task) + "\n")
+        process.stdin.flush()  # and left open: the worker ends when it closes
+        return LocalWorker(config, process, file)

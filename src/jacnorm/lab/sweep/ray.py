@@ -33,9 +33,9 @@ from tqdm import tqdm
 
 from ..config import RunConfig
 from ..errors import UsageError
-from .pool import Ending, Pool
+from .pool import Ending, Pool, ending, order
 from .store import Store
-from .worker import attempt, ending, order
+from .worker import attempt
 
 LATE_SECONDS = 90  # a file server may show a new file to other machines a minute late
 STOP_SECONDS = 10

@@ -1,15 +1,185 @@
-"""A whole experiment: all its runs, or its two stages."""
+"""A whole experiment: what is checked before, its runs in one stage or two, and how far they are."""
 
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+from tqdm import tqdm
+
+from ...errors import JacnormError
+from ..classification import check_start
 from ..config import RunConfig
-from ..wording import count
-from .experiment import Experiment
+from ..data import SETS, DataSet, load
+from ..errors import UsageError
+from ..nets import NETS, NetError, is_own
+from ..progress import duration
+from ..results import NewerVersionError
+from ..wording import count, did_you_mean
+from .experiment import Experiment, names, unique
 from .pool import Pool
-from .status import LiveView, Status, status
-from .store import Store
+from .store import Store, changed_nets, check_writable, damaged
+
+
+class SweepError(JacnormError):
+    """Some runs failed for good."""
+
+
+Epochs = tuple[tuple[RunConfig, int], ...]  # runs with the epochs they have finished
+
+
+@dataclass(frozen=True)
+class Status:
+    done: tuple[RunConfig, ...]
+    running: Epochs
+    failed: tuple[tuple[RunConfig, str], ...]  # with the last reason
+    waiting: Epochs
+    diverged: tuple[tuple[RunConfig, str], ...] = ()  # of those that are done, with what happened
+
+    def __str__(self) -> str:
+        others = [c for c, _ in (*self.running, *self.failed, *self.waiting)]
+        called = {c: f"{name} ({c})" for c, name in names([*self.done, *others]).items()}
+        lines = [
+            f"{len(self.done)} of {len(self.done) + len(others)} runs done, {len(self.running)} running, "
+            f"{len(self.waiting)} waiting, {len(self.failed)} failed"
+            + (f", {len(self.diverged)} of those done diverged" if self.diverged else "")
+        ]
+        lines += [f"  running  {called[c.id]}  epoch {epoch}/{c.epochs}" for c, epoch in self.running]
+        lines += [
+            f"  waiting  {called[c.id]}  epoch {epoch}/{c.epochs}" for c, epoch in self.waiting if epoch
+        ]
+        lines += [f"  failed   {called[c.id]}  {reason}" for c, reason in self.failed]
+        lines += [f"  diverged {called[c.id]}  {reason}" for c, reason in self.diverged]
+        return "\n".join(lines)
+
+
+def status(store: Store, configs: Sequence[RunConfig]) -> Status:
+    done, running, failed, waiting = [], [], [], []
+    for config in configs:
+        if store.is_done(config):
+            done.append(config)
+        elif store.is_running(config):
+            running.append((config, store.epoch(config)))
+        elif store.has_failed(config):
+            failed.append((config, store.failures(config)[-1]))
+        else:
+            waiting.append((config, store.epoch(config)))
+    diverged = [(config, what) for config in done if (what := store.divergence(config))]
+    return Status(tuple(done), tuple(running), tuple(failed), tuple(waiting), tuple(diverged))
+
+
+LOG_SECONDS = 60  # a log file hears of runs under way no more often than this
+
+
+class LiveView:
+    """On a terminal an overall bar with the runs under way; in a log file a line for each run that ends."""
+
+    def __init__(self, store: Store, configs: Sequence[RunConfig], title: str):
+        self._store, self._configs, self._names = store, list(configs), names(configs)
+        self._ended = {config.id for config in self._configs if store.is_done(config)}
+        self._begun = self._said = time.monotonic()
+        self._drawn = 0.0
+        self._kept = sum(c.epochs if self._has_ended(c) else store.epoch(c) for c in self._configs)
+        self._bar: tqdm[Any] = tqdm(
+            total=sum(c.epochs for c in self._configs),
+            initial=self._kept,
+            unit=" epochs",
+            desc=title,
+            file=sys.stderr,
+            dynamic_ncols=True,
+            disable=None,
+        )
+        self._begin(title)
+
+    def __enter__(self) -> LiveView:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._draw([])
+        self._bar.close()
+
+    def watch(self, running: list[RunConfig]) -> None:
+        for config in self._configs:
+            if config.id not in self._ended and self._has_ended(config):
+                self._ended.add(config.id)
+                self._announce(config)
+        if time.monotonic() - self._drawn > 1:
+            self._drawn = time.monotonic()
+            self._draw(running)
+        if self._bar.disable and time.monotonic() - self._said > LOG_SECONDS:
+            self._say(self._progress(running))
+
+    def _begin(self, title: str) -> None:
+        """What was there before is counted and not told run by run; what is wrong with it is told."""
+        if self._bar.disable:
+            already = f", {len(self._ended)} already done" if self._ended else ""
+            self._say(f"{title}: {count(len(self._configs), 'run')}{already}")
+        for line in damaged(self._store):
+            self._say(f"warning: {line}")
+
+    def _say(self, line: str) -> None:
+        self._said = time.monotonic()
+        self._bar.write(line, file=sys.stderr)
+        sys.stderr.flush()
+
+    def _announce(self, config: RunConfig) -> None:
+        text, is_trouble = self._ending(config)
+        if self._bar.disable:
+            self._say(f"[{len(self._ended)}/{len(self._configs)}] {text}")
+        elif is_trouble:
+            self._say(text)
+
+    def _ending(self, config: RunConfig) -> tuple[str, bool]:
+        """How a run ended, and whether a person should know at once."""
+        name = f"{self._names[config.id]} ({config.id})"
+        if not self._store.is_done(config):
+            return f"failed  {name}  {self._store.failures(config)[-1]}", True
+        try:
+            if what := self._store.divergence(config):
+                return f"done    {name}  diverged: {what}", True
+            return f"done    {name}  validation loss {self._store.validation_loss(config):.4f}", False
+        except NewerVersionError as error:
+            return f"done    {name}  warning: {error}", True
+
+    def _draw(self, running: list[RunConfig]) -> None:
+        self._bar.n = self._epochs()
+        self._bar.set_postfix_str(self._words(running), refresh=False)
+        self._bar.refresh()
+
+    def _progress(self, running: list[RunConfig]) -> str:
+        epochs, total = self._epochs(), sum(c.epochs for c in self._configs)
+        new, seconds = epochs - self._kept, time.monotonic() - self._begun
+        left = f", about {duration(seconds / new * (total - epochs))} left" if new > 0 else ""
+        return f"{epochs} of {total} epochs{left}; {self._words(running)}"
+
+    def _words(self, running: list[RunConfig]) -> str:
+        under_way = [c for c in running if c.id not in self._ended]  # its process may be about to end
+        runs = ", ".join(f"{self._names[c.id]} {self._store.epoch(c)}/{c.epochs}" for c in under_way)
+        return f"{len(self._ended)}/{len(self._configs)} runs; {runs}"
+
+    def _has_ended(self, config: RunConfig) -> bool:
+        return self._store.is_done(config) or self._store.has_failed(config)
+
+    def _epochs(self) -> int:
+        """Finished, also of runs that are not; each counted once."""
+        return sum(c.epochs if c.id in self._ended else self._store.epoch(c) for c in self._configs)
+
+
+def train_all(experiment: Experiment, pool: Pool) -> Status:
+    check_writable(pool.store)
+    for name in {config.data for config in experiment.runs}:
+        # One download before many processes, and mistakes are told at once.
+        check_nets(experiment.runs, load(name, pool.data_root))
+    if changed := changed_nets(pool.store, experiment.all_runs):
+        raise UsageError(changed[0])
+    try:
+        return sweep(experiment, pool)
+    except KeyboardInterrupt:
+        print("\nWhat is finished is kept; go on with the same command.")
+        raise
 
 
 def sweep(experiment: Experiment, pool: Pool) -> Status:
@@ -23,10 +193,8 @@ def sweep(experiment: Experiment, pool: Pool) -> Status:
     if not (chosen := experiment.chosen_runs(losses)):
         print("No setting is left to train in full.", file=sys.stderr)
         return first
-    second = _stage(f"{experiment.title}, chosen", chosen, pool)
-    return Status(
-        first.done + second.done, (), first.failed + second.failed, (), first.diverged + second.diverged
-    )
+    _stage(f"{experiment.title}, chosen", chosen, pool)
+    return status(pool.store, unique((*experiment.screening_runs(), *chosen)))
 
 
 def known_runs(experiment: Experiment, store: Store) -> tuple[RunConfig, ...]:
@@ -37,7 +205,7 @@ def known_runs(experiment: Experiment, store: Store) -> tuple[RunConfig, ...]:
     if not _is_over(first, store):
         return first
     losses = {config.id: store.validation_loss(config) for config in first if store.is_done(config)}
-    return first + experiment.chosen_runs(losses)
+    return unique((*first, *experiment.chosen_runs(losses)))
 
 
 def to_come(experiment: Experiment, store: Store) -> str:
@@ -66,3 +234,37 @@ def _stage(title: str, runs: tuple[RunConfig, ...], pool: Pool) -> Status:
         pool.run_all(runs, view.watch)
         view.watch([])
     return status(pool.store, runs)
+
+
+def check_names(runs: Iterable[RunConfig]) -> None:
+    """Of data sets and nets; a user's own nets are not looked for."""
+    for run in runs:
+        if run.data not in SETS:
+            raise UsageError(f"there is no data set {run.data!r}: {did_you_mean(run.data, SETS)}")
+        if run.net not in NETS and not is_own(run.net):
+            raise NetError(
+                f"there is no net {run.net!r}: {did_you_mean(run.net, NETS)}, or package.module:factory"
+            )
+
+
+def check_nets(runs: Iterable[RunConfig], data: DataSet) -> None:
+    """Each can be built and takes these images: told once here, not three times by each run."""
+    for run in {(run.net, run.width): run for run in runs if run.data == data.name}.values():
+        check_start(run, data)
+
+
+def warn_of_nets(experiment: Experiment, store: Store) -> None:
+    try:
+        warn(changed_nets(store, experiment.all_runs))
+    except NetError as error:  # to look at results, the code of a net is not needed
+        warn([str(error)])
+
+
+def warn(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(f"warning: {line}", file=sys.stderr)
+
+
+def check_failed(runs: int) -> None:
+    if runs:
+        raise SweepError(f"{count(runs, 'run')} failed; mend the cause, then go on with --retry")

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import torch
+
 from ..checkpoint import write_json
 from ..config import RunConfig
-from ..nets import is_own
+from ..errors import UsageError
+from ..nets import build, fingerprint, is_own
 from ..results import (
     NewerVersionError,
     append_result,
@@ -26,7 +30,8 @@ from ..results import (
     short,
     validation_loss,
 )
-from ..run_files import finished_epochs, locked, marked_with, tidy
+from ..run_files import CHANGED_NET, finished_epochs, locked, marked_with, tidy
+from ..wording import count
 
 MAX_ATTEMPTS = 3  # a run that fails is tried twice more
 
@@ -144,3 +149,46 @@ class Store:
     def lock(self, config: RunConfig) -> AbstractContextManager[bool]:
         """Whether this run is ours to train."""
         return locked(self.run_folder(config))
+
+
+def check_writable(store: Store) -> None:
+    """By writing: permissions do not tell of read-only disks or full ones."""
+    for folder in (store.runs, store.results.parent):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder) as file:
+                file.write(b"room for a file?")
+        except OSError as error:
+            raise UsageError(f"{folder}: cannot be written to ({error.strerror})") from error
+
+
+def check_readable(store: Store) -> None:
+    """What is not there yet is empty."""
+    read_results(store.results)
+    try:
+        list(store.runs.iterdir())
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UsageError(f"{store.runs}: cannot be read ({error.strerror})") from error
+
+
+def changed_nets(store: Store, runs: Sequence[RunConfig]) -> list[str]:
+    """A line for each own net that is no longer the one its results are of."""
+    lines = []
+    for net in dict.fromkeys(run.net for run in runs if is_own(run.net)):
+        with torch.random.fork_rng():
+            now = fingerprint(build(net, 0, 0, 0))  # an own net is told nothing of the data
+        before = [mark for run in runs if run.net == net and (mark := store.fingerprint(run)) is not None]
+        if others := [mark for mark in before if mark != now]:
+            lines.append(
+                f"{net}: {count(len(others), 'run')} in {store.results} and {store.runs} had another net of "
+                f"this name: {CHANGED_NET}, or move those runs and their results away"
+            )
+    return lines
+
+
+def damaged(store: Store) -> list[str]:
+    """A line for each result that is there and cannot be used."""
+    found = read_results(store.results)
+    return [*(f"{text}; its run is made again" for text in found.damaged), *found.newer.values()]

@@ -10,38 +10,20 @@ import os
 import sys
 import threading
 import traceback
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ...errors import JacnormError
+from ..cli import keep_memory
 from ..config import RunConfig, make_config
 from ..data import DataSet, load
-from ..machine import keep_memory
 from ..progress import Progress
 from ..run import DivergedError
 from ..train import train
-from .pool import Ending
+from .pool import LOCKED_ELSEWHERE
 from .store import Store
-
-LOCKED_ELSEWHERE = 3
-
-
-def order(
-    config: RunConfig, store: Store, data_root: Path | None, device: str, threads: int
-) -> dict[str, Any]:
-    """What a worker is told. Another machine has another current folder, and none of our environment."""
-    root = data_root or os.environ.get("JACNORM_DATA")
-    return {
-        "config": asdict(config),
-        "results": str(store.results.absolute()),
-        "runs": str(store.runs.absolute()),
-        "data_root": str(Path(root).expanduser().absolute()) if root else None,
-        "device": device,
-        "threads": threads,
-    }
 
 
 def carry_out(task: dict[str, Any]) -> int:
@@ -79,15 +61,6 @@ def attempt(task: dict[str, Any]) -> int:
     except Exception:
         traceback.print_exc()
     return 1
-
-
-def ending(code: int, log: Path) -> Ending:
-    """What a worker's code means to those who wait for it."""
-    if code in (0, LOCKED_ELSEWHERE):
-        return Ending()
-    # A file server may show it late.
-    lines = log.read_text().strip().splitlines() if log.exists() else []
-    return Ending(lines[-1] if lines else f"ended with code {code}")
 
 
 def main() -> int:
