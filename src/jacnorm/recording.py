@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from .engines.checking import check_call
 from .engines.recorder import Recorder
 from .engines.rules import NotRecorded, OneWay
 from .engines.section import Section, inputs, side_by_side
-from .engines.tape import Plan, Step, Tape, version
+from .engines.tape import Plan, Step, Tape, Way, version
 from .engines.traced import check_plan
 from .errors import InputError, UnsupportedModelError
 from .joint import JointLinearization, joined
@@ -258,9 +258,16 @@ def _record(request: Request, known: Verdict, *, checks: bool) -> Linearization:
 
 def _without_rule(recorder: Recorder, tape: Tape) -> str | None:
     """What of the model goes by autograd, and why."""
-    names = {step.name.removesuffix(" by autograd") for step in tape.steps if step.by_autograd is not None}
+    names = {name.removesuffix(" by autograd") for name in _names(tape.way)}
     found = [f"{name} ({why})" for name, why in recorder.without_rule.items() if name in names]
     return f"by autograd: {', '.join(found)}" if found else None
+
+
+def _names(way: Way) -> Iterator[str]:
+    for name, _, *inside in way:
+        yield name
+        for other in inside:
+            yield from _names(other)
 
 
 HOOKED = (

@@ -69,7 +69,7 @@ class Recorder(TorchFunctionMode):
         self._second_run = bool(given)  # of the same batch, or a part of it
         self._given = iter(given)  # the statistics of the first run
         self.layers: list[Layer] = []
-        self.flowing, self._gate, self._check = flowing, gate, check
+        self.flowing, self.precision, self._gate, self._check = flowing, precision, gate, check
         self.slots = slots or Slots()
         self.reads = Reads()  # by F and Fᵀ, later
         self.writer = Writer(self.slots, self.reads, precision)
@@ -91,6 +91,10 @@ class Recorder(TorchFunctionMode):
         self._target = self.slots.of(y)
         self.slots.close()
         self._ancestry = None
+
+    def follows(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether anything that is recorded depends on x."""
+        return self._gate is None and self.slots.any_in([args, kwargs])
 
     def tape(self) -> Tape:
         if self._source is None or self._target is None:
@@ -294,7 +298,7 @@ class Recorder(TorchFunctionMode):
             written.copy_(ys[0])
             y, ys = written, [written]
         self.without_rule.setdefault(name, why)
-        self.writer.add_by_autograd(name, sources, edges, ys, own.graph)
+        self.writer.add_by_autograd(f"{name} by autograd", sources, edges, ys, own.graph)
         return y
 
     def _batch_norm(self, func: Any, args: Any, kwargs: Any) -> Any:

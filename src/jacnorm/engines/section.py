@@ -13,6 +13,7 @@ from ..errors import InputError, UnsupportedModelError
 from ..pytorch.tracing import uncompiled
 from ..trust.checks import check_output, run
 from .ancestry import Ancestry
+from .checkpointed import check_outside, seeing_checkpoints
 from .hooks import seeing_module_hooks
 from .recorder import Recorder
 from .tape import Slot
@@ -80,7 +81,7 @@ class Section:
         handles = [submodule.register_forward_hook(self._hook(n, len(x))) for submodule, n in self._hooked]
         handles += [submodule.register_forward_hook(self._note(n, len(x))) for submodule, n in self._passed]
         try:
-            with recorder, uncompiled(), seeing_module_hooks():
+            with recorder, uncompiled(), seeing_module_hooks(), seeing_checkpoints():
                 output = run(self.model, *inputs(inside, self._shapes), *self._args, **self._kwargs)
         finally:
             for handle in handles:
@@ -109,6 +110,7 @@ class Section:
 
     def _hook(self, name: str, batch: int) -> Callable[..., Tensor | None]:
         def hook(module: nn.Module, args: Any, output: Any) -> Tensor | None:
+            check_outside(name)
             _check_hidden(name, output, batch)
             _check_once(name, self._seen)
             # Copies: a layer may hand on its own input, and the model may write into what it got.
@@ -123,6 +125,7 @@ class Section:
 
     def _note(self, name: str, batch: int) -> Callable[..., None]:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
+            check_outside(name)
             _check_hidden(name, output, batch)
             _check_once(name, self.places)
             self.places[name] = Place(self._recorder.slots.of(output), output.shape, output.dtype)

@@ -31,7 +31,7 @@ FREED = (
     "into. Take all products before backward(), call backward(retain_graph=True), or linearize again."
 )
 Plan = tuple[tuple[str, tuple[int, ...]], ...]
-Way = tuple[tuple[str, tuple[Slot | None, ...]], ...]
+Way = tuple[tuple[Any, ...], ...]  # of each call: its name, what it follows, and the way inside it
 
 
 @dataclass(slots=True)
@@ -55,6 +55,11 @@ class Step:
     meet: Callable[..., Any] | None = None  # (F(t), terms) at once, where that is cheaper
     by_autograd: Any = None  # the graph of a call without a rule
     edges: tuple[Tensor | None, ...] = ()  # of such a call: where the gradients of what it reads go
+
+    @property
+    def way(self) -> tuple[Any, ...]:
+        inside = () if self.by_autograd is None else self.by_autograd.way
+        return (self.name, self.sources, inside) if inside else (self.name, self.sources)
 
     def edges_from(self, read: Sequence[Tensor]) -> list[tuple[int, Tensor]]:
         """Where the gradients of what it reads go, given the values: to these themselves, which stand in the
@@ -133,7 +138,7 @@ class Tape:
         self._weights, self.kept = weights, kept or Kept()
         self._fixed: dict[Slot | None, Any] = {}  # tangents of zero, of what is held fixed beside the source
         self._last_use: dict[Slot | None, int] = {}  # for forward mode, on first use
-        self.way: Way = tuple([(step.name, step.sources) for step in self.steps])  # through the model
+        self.way: Way = tuple([step.way for step in self.steps])  # through the model
 
     def values(self) -> list[Tensor]:
         """What the steps read: weights by positions from 0 on, activations by those from −1 down."""
