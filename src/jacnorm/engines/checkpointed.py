@@ -91,6 +91,17 @@ def check_outside(name: str) -> None:
         raise NotRecorded(f"the submodule {name!r} is inside a checkpointed call")
 
 
+def count_outside(steps: Sequence[Step]) -> int:
+    """How many there are, when a sharded module begins or ends."""
+    if isinstance(_get_current_function_mode(), Inside):
+        raise UnsupportedModelError(
+            "A module that fully_shard has sharded is inside a checkpointed call, where its weights would be "
+            "gathered in the middle of a product. Let the checkpoint be inside: torch.distributed.algorithms."
+            "_checkpoint.checkpoint_wrapper, or a call of checkpoint in forward(), and fully_shard around it."
+        )
+    return len(steps)
+
+
 def _record(recorder: Recorder, call: partial[Any]) -> Any:
     """Make the call, and write its step."""
     replay = Replay(recorder, call)
@@ -221,7 +232,9 @@ class Replay:
         if run.ys:
             self.way = run.tape.way
             mine = set(map(id, run.leaves))
-            self.weights = list({id(w): w for y in run.ys for w in leaves_of(y) if id(w) not in mine}.values())
+            self.weights = list(
+                {id(w): w for y in run.ys for w in leaves_of(y) if id(w) not in mine}.values()
+            )
         return run
 
     def again(self, tensors: Sequence[Tensor]) -> Run:

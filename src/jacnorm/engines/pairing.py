@@ -24,6 +24,7 @@ from ..pytorch.tracing import inside_torch_func, tracing
 from .by_autograd import gradient
 from .tape import Slot, Step, Tape
 
+OUTPUT = -1 << 62  # a number that no read has
 Again = Callable[[], Tensor]
 
 
@@ -134,6 +135,11 @@ class Pairing:
         function = _HandedOverAnywhere if tracing() or inside_torch_func() else _HandedOver
         handed: Tensor = function.apply(value, factor, again, *edges, *ys, *terms, *cs)
         return handed
+
+    def pass_through(self, output: Tensor) -> None:
+        """A gradient of zero at the output: sharded modules make their weights ready as gradients come by."""
+        if output.requires_grad:
+            self._terms.setdefault(OUTPUT, (output, torch.zeros_like(output)))
 
     def at(self, leaves: Sequence[Tensor]) -> list[Tensor | None]:
         """The gradient of uᵀJ v in leaves of the graph that the calls were recorded in, now."""

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from ..pytorch.sharded import is_of_fsdp
 from ..pytorch.tracing import inside_torch_func, tracing
 from . import hooks
 from .ancestry import Ancestry
@@ -148,7 +149,7 @@ class Recorder(TorchFunctionMode):
             if func in DIFFERENTIATING:
                 raise NotRecorded(f"{name} is called inside the model, which differentiates")
             if name in ASKING:
-                self.hooked |= name == "register_hook"
+                self.hooked |= name == "register_hook" and not is_of_fsdp(run.args[1])
                 y = run()
                 if carries_no_derivative(y) or name in OF_THE_GRAPH:
                     return y
@@ -181,7 +182,7 @@ class Recorder(TorchFunctionMode):
     def _through_hook(self, run: partial[Any]) -> Any:
         """An identity that a module with a full backward hook inserts."""
         ys = run()
-        for x, y in zip(run.args, ys, strict=True):
+        for x, y in zip(tensors(run.args), ys, strict=True):
             slot = self.slots.of(x)
             if slot is not None and y is not x:
                 self.writer.add_identity(hooks.NAME, slot, y)

@@ -72,6 +72,11 @@ class Writer:
         if parts:
             self.take_apart(name, slot, y)
 
+    def within(self, begin: int, end: int, module: Any) -> None:
+        """These steps read weights of a module that is sharded."""
+        for step in self.steps[begin:end]:
+            step.within = (*step.within, module)
+
     def add_identity(self, name: str, source: Slot, y: Tensor) -> None:
         self.steps.append(Step(name, (source,), self.slots.new(y), lambda t: t, lambda c: (c,), False))
 
@@ -88,9 +93,7 @@ class Writer:
             self.slots.new(y)
         learns = any(e is not None for e in edges)
         push, pull = graph.push, graph.pull
-        self.steps.append(
-            Step(name, sources, target, push, pull, learns, by_autograd=graph, edges=edges)
-        )
+        self.steps.append(Step(name, sources, target, push, pull, learns, by_autograd=graph, edges=edges))
         if len(ys) > 1:
             self.take_apart(name, target, ys)
 
