@@ -29,6 +29,7 @@ from .estimators.transforms import (
     differences,
 )
 from .pytorch.precision import HALF, at_least_single, without_autocast
+from .pytorch.sharded import Sharding
 from .pytorch.tracing import tracing
 from .trust.checks import check_labels, check_vector
 
@@ -59,9 +60,10 @@ class Linearization:
         reason: str | None,
         part: Callable[[Tensor], Linearization],
         coupled: bool = False,
+        sharding: Sharding | None = None,
     ):
-        layers = recorder.layers
-        self.model, self.output, self.layers, self.reason = section.model, output, layers, reason
+        layers = self._layers = recorder.layers
+        self.model, self.output, self.reason = section.model, output, reason
         self.input_shape, self.output_shape = section.first.shape, section.last.shape
         self.input_dtype, self.device = section.first.dtype, section.first.device
         self.dtype, self.output_dtype = at_least_single(self.input_dtype), section.last.dtype
@@ -78,6 +80,7 @@ class Linearization:
         self._places = section.places
         self.is_of_output = section.to is None  # J.output is what J is the Jacobian of
         self.is_coupled = coupled  # samples may depend on each other
+        self._sharding = sharding
         self._alive = output  # its graph holds what products read
 
     def detach_output(self) -> None:
@@ -91,6 +94,19 @@ class Linearization:
     @property
     def tape(self) -> Tape | None:
         return self._products if isinstance(self._products, Tape) else None
+
+    @property
+    def layers(self) -> list[Layer]:
+        if self._sharding is not None:
+            raise UnsupportedModelError(
+                "The model's weights are sharded (fully_shard) and are there while a product is taken only: its "
+                "layers cannot be looked at one by one. Take the norm of J itself."
+            )
+        return self._layers
+
+    def agreed(self, value: int) -> int:
+        """The largest that any process has, of those that a sharded model's products are taken in together."""
+        return int(value) if self._sharding is None else self._sharding.agreed(value)
 
     @property
     def engine(self) -> Literal["layerwise", "autograd"]:
@@ -124,6 +140,8 @@ class Linearization:
         self, direction: Literal["push", "pull"], w: Tensor, pairing: Pairing | None
     ) -> Tensor | None:
         products = self._products
+        if self._sharding is not None and pairing is not None:
+            pairing.pass_through(self._alive)
         if isinstance(products, Tape) and products.is_constant:
             return w.new_zeros(self.output_shape) if direction == "push" else None
         if isinstance(products, Tape) and pairing is None:

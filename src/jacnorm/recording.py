@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -18,15 +19,16 @@ from .engines.checking import check_call
 from .engines.recorder import Recorder
 from .engines.rules import NotRecorded, OneWay
 from .engines.section import Section, inputs, side_by_side
-from .engines.tape import Plan, Step, Tape, version
+from .engines.tape import Plan, Step, Tape, Way, version
 from .engines.traced import check_plan
-from .errors import InputError, UnsupportedModelError
+from .errors import InputError, JacnormError, UnsupportedModelError
 from .joint import JointLinearization, joined
 from .linearization import Linearization
 from .pytorch.forwarding import replaced_forward
 from .pytorch.half import half_pays
 from .pytorch.modules import modules_of, random_state, unchanged
 from .pytorch.precision import without_autocast
+from .pytorch.sharded import Sharding, sharding_of
 from .pytorch.switches import unfused_attention
 from .pytorch.tracing import CAN_TRACE, refuse, tracing, while_tracing
 from .request import BatchNorm, Engine, Request
@@ -128,9 +130,15 @@ def request_for(
     if precision is not None:
         check_precision(precision, x)
         precision = precision if half_pays(precision, x.device.type) else None
-    return Request(
-        model, x, args, kwargs, engine, batch_norm, at, to, precision, tuple(through), bool(coupled), shapes
-    )
+    sharding = None if tracing() else sharding_of(model)
+    if sharding is not None and engine == "autograd":
+        raise UnsupportedModelError(f"{SHARDED} engine='autograd' does not record them.")
+    between = at, to, precision, tuple(through), bool(coupled)
+    return Request(model, x, args, kwargs, engine, batch_norm, *between, shapes, sharding)
+
+
+SHARDED = "The model's weights are sharded (fully_shard), so that J needs its calls one by one:"
+ELSEWHERE = "another process could not record it"
 
 
 def run_plainly(request: Request) -> Tensor:
@@ -171,6 +179,8 @@ def _recorded(request: Request, known: Verdict) -> Linearization:
         return _as_one_step(request, known, "asked for")
     if known.reason is None:
         trusted = known.layerwise and (known.independent or len(request.x) == 1)
+        if request.sharding is not None:
+            trusted = not request.sharding.agreed(not trusted)
         for checks in (False, True) if trusted else (True,):
             try:
                 J = _record(request, known, checks=checks)
@@ -183,6 +193,8 @@ def _recorded(request: Request, known: Verdict) -> Linearization:
                 reason = str(no)
         known.learn(reason)
     assert known.reason is not None
+    if request.sharding is not None:
+        raise UnsupportedModelError(f"{SHARDED} {known.reason}.")
     if request.engine == "layerwise":
         raise UnsupportedModelError(
             f"The layerwise engine cannot take this model: {known.reason}. Use engine='auto' or "
@@ -236,17 +248,19 @@ def _record(request: Request, known: Verdict, *, checks: bool) -> Linearization:
     """Record the calls; with `checks`, compare each with autograd."""
     section, recorder = request.section(), request.recorder(check=check_call if checks else None)
     try:
-        output = section.run(request.x, recorder, graph=checks)
-        tape = recorder.tape()
-        if not checks and tape.way not in known.history.plans:  # another way, with who knows what beside it
-            raise NotRecorded("not checked yet")
+        with _by_all(request.sharding):
+            output = section.run(request.x, recorder, graph=checks)
+            tape = recorder.tape()
+            if not checks and tape.way not in known.history.plans:  # another, with who knows what beside it
+                raise NotRecorded("not checked yet")
     except NotRecorded:
         recorder.undo.roll_back()
         raise
     if checks:
+        agreed = int if request.sharding is None else request.sharding.agreed
         with without_autocast(section.first.device):
             known.independent = request.coupled or check_independent(
-                tape, section.last.detach(), thoroughly=not known.independent
+                tape, section.last.detach(), thoroughly=not known.independent, agreed=agreed
             )
         known.learn(None, tape)
         known.settle()
@@ -256,11 +270,33 @@ def _record(request: Request, known: Verdict, *, checks: bool) -> Linearization:
     return _made(tape, section, output, recorder, _without_rule(recorder, tape), request)
 
 
+@contextmanager
+def _by_all(sharding: Sharding | None) -> Iterator[None]:
+    """What fails in one of the processes that a model is sharded over fails in all."""
+    if sharding is None:
+        yield
+        return
+    try:
+        yield
+    except (NotRecorded, JacnormError):
+        sharding.agreed(True)
+        raise
+    if sharding.agreed(False):
+        raise NotRecorded(ELSEWHERE)
+
+
 def _without_rule(recorder: Recorder, tape: Tape) -> str | None:
     """What of the model goes by autograd, and why."""
-    names = {step.name.removesuffix(" by autograd") for step in tape.steps if step.by_autograd is not None}
+    names = {name.removesuffix(" by autograd") for name in _names(tape.way)}
     found = [f"{name} ({why})" for name, why in recorder.without_rule.items() if name in names]
     return f"by autograd: {', '.join(found)}" if found else None
+
+
+def _names(way: Way) -> Iterator[str]:
+    for name, _, *inside in way:
+        yield name
+        for other in inside:
+            yield from _names(other)
 
 
 HOOKED = (
@@ -349,7 +385,7 @@ def _made(
         return J
 
     output = tape.kept.hang_on(output)
-    return Linearization(tape, section, output, recorder, reason, part, request.coupled)
+    return Linearization(tape, section, output, recorder, reason, part, request.coupled, request.sharding)
 
 
 def _inside_ddp(request: Request) -> Linearization:

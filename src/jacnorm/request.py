@@ -14,6 +14,7 @@ from .engines.batchnorm import Gate, Statistics
 from .engines.recorder import Recorder
 from .engines.section import Section, Shapes, inputs
 from .engines.traced import TracedRecorder
+from .pytorch.sharded import Sharding
 from .trust.verdicts import Kind, kind
 
 Engine = Literal["auto", "layerwise", "autograd"]
@@ -34,6 +35,7 @@ class Request:
     through: tuple[str, ...] = ()  # submodules that J may be taken apart at
     coupled: bool = False  # samples may depend on each other
     shapes: Shapes | None = None  # of several inputs, which x has side by side
+    sharding: Sharding | None = None  # of the model's weights over processes
     given: Sequence[Statistics | None] = ()  # batch norm statistics of a batch that x is part of
 
     @property
@@ -55,7 +57,8 @@ class Request:
         )
 
     def section(self) -> Section:
-        return Section(self.model, self.args, self.kwargs, self.at, self.to, self.through, self.shapes)
+        between = self.at, self.to, self.through
+        return Section(self.model, self.args, self.kwargs, *between, self.shapes, self.sharding)
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:

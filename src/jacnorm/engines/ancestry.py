@@ -12,8 +12,11 @@ from torch.autograd.graph import get_gradient_edge
 class Ancestry:
     """Whether x is among the ancestors of a tensor in autograd's graph (where there is one)."""
 
-    def __init__(self, x: Tensor):
-        self._origin = x.grad_fn
+    def __init__(self, *xs: Tensor, around: Ancestry | None = None):
+        """Of any of several, or of those that somebody around looks for."""
+        self._origins = {x.grad_fn for x in xs if x.grad_fn is not None} | (
+            around._origins if around else set()
+        )
         self._unrelated: set[Any] = set()
 
     def cut(self, t: Tensor) -> None:
@@ -22,12 +25,12 @@ class Ancestry:
             self._unrelated.add(t.grad_fn)
 
     def has(self, t: Tensor) -> bool:
-        if self._origin is None or t.grad_fn is None:
+        if not self._origins or t.grad_fn is None:
             return False
         seen, waiting = set(self._unrelated), list[Any]([t.grad_fn])
         while waiting:
             node = waiting.pop()
-            if node is self._origin:
+            if node in self._origins:
                 return True
             if node is not None and node not in seen:
                 seen.add(node)

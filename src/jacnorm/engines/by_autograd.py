@@ -32,6 +32,8 @@ class ByAutograd:
     they go when that is freed.
     """
 
+    way = ()  # through calls inside: none is seen
+
     def __init__(
         self,
         ys: Sequence[Tensor],
@@ -84,7 +86,7 @@ class ByAutograd:
     def pull(self, c: Any) -> Sequence[Tensor | None]:
         pairs = [(y, part) for y, part in zip(self._ys, _listed(c), strict=True) if part is not None]
         with self._gate, self._gate.silence():
-            return _gradient([y for y, _ in pairs], self._xs, [part for _, part in pairs], create_graph=False)
+            return gradient([y for y, _ in pairs], self._xs, [part for _, part in pairs], create_graph=False)
 
     def push(self, *ts: Tensor | None) -> Any:
         self._refuse()
@@ -117,7 +119,7 @@ class ByAutograd:
     def _flip(self, cs: list[Tensor]) -> tuple[list[Tensor], Sequence[Tensor | None]]:
         with torch.enable_grad(), self._gate, self._gate.silence():
             cs = [c.detach().requires_grad_() for c in cs]
-            self._flipped = cs, _gradient(self._ys, self._xs, cs, create_graph=True)
+            self._flipped = cs, gradient(self._ys, self._xs, cs, create_graph=True)
         return self._flipped
 
     def _transposed(self, *values: Any) -> Sequence[Tensor | None]:
@@ -165,7 +167,7 @@ def _transposed(
     ]
     if not pairs:
         return [None] * len(wanted)
-    return _gradient([g for g, _ in pairs], wanted, [t for _, t in pairs], create_graph=False)
+    return gradient([g for g, _ in pairs], wanted, [t for _, t in pairs], create_graph=False)
 
 
 @dataclass(slots=True)
@@ -203,7 +205,7 @@ def by_itself(
     is made a second time, and must not write into constants (running means, say) twice.
     """
     given, spec = tree_flatten((args, kwargs))
-    used = [t for t in given if isinstance(t, Tensor) and (is_followed(t) or t.requires_grad) and _is_real(t)]
+    used = [t for t in given if isinstance(t, Tensor) and (is_followed(t) or t.requires_grad) and is_real(t)]
     used = list({id(t): t for t in used}.values())
     leaves = [t.detach().requires_grad_() for t in used]
     with torch.enable_grad():
@@ -226,7 +228,7 @@ def _has_derivative(y: Any) -> bool:
     return isinstance(y, Tensor) and y.requires_grad
 
 
-def _is_real(t: Tensor) -> bool:
+def is_real(t: Tensor) -> bool:
     return t.is_floating_point() or t.is_complex()
 
 
@@ -253,7 +255,7 @@ class _Bridge(torch.autograd.Function):
             return (None,) * (2 + len(needed))
         leaves = zip(handles[ctx.count :], needed, strict=True)
         wanted = [GradientEdge(*_behind(h)) for h, need in leaves if need]
-        found = iter(_gradient([y for y, _ in pairs], wanted, [c for _, c in pairs], create_graph=False))
+        found = iter(gradient([y for y, _ in pairs], wanted, [c for _, c in pairs], create_graph=False))
         return None, None, *[next(found) if need else None for need in needed]
 
 
@@ -276,7 +278,7 @@ class _Hardsigmoid(torch.autograd.Function):
         return c * slope
 
 
-def _gradient(
+def gradient(
     ys: Sequence[Any],
     xs: Sequence[Any],
     cs: Sequence[Tensor],

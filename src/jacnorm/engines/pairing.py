@@ -16,12 +16,15 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import get_gradient_edge
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from ..errors import InputError
 from ..pytorch.tracing import inside_torch_func, tracing
+from .by_autograd import gradient
 from .tape import Slot, Step, Tape
 
+OUTPUT = -1 << 62  # a number that no read has
 Again = Callable[[], Tensor]
 
 
@@ -132,6 +135,21 @@ class Pairing:
         function = _HandedOverAnywhere if tracing() or inside_torch_func() else _HandedOver
         handed: Tensor = function.apply(value, factor, again, *edges, *ys, *terms, *cs)
         return handed
+
+    def pass_through(self, output: Tensor) -> None:
+        """A gradient of zero at the output: sharded modules make their weights ready as gradients come by."""
+        if output.requires_grad:
+            self._terms.setdefault(OUTPUT, (output, torch.zeros_like(output)))
+
+    def at(self, leaves: Sequence[Tensor]) -> list[Tensor | None]:
+        """The gradient of uᵀJ v in leaves of the graph that the calls were recorded in, now."""
+        arrived = {id(edge): term for edge, term in self._terms.values() if edge.is_leaf}
+        inside = [(get_gradient_edge(edge), term) for edge, term in self._terms.values() if not edge.is_leaf]
+        found: Sequence[Tensor | None] = [None] * len(leaves)
+        if inside:
+            found = gradient([edge for edge, _ in inside], leaves, [t for _, t in inside], create_graph=False)
+        own = [arrived.get(id(leaf)) for leaf in leaves]
+        return [b if a is None else a if b is None else a + b for a, b in zip(own, found, strict=True)]
 
     def gradients(self, places: Sequence[int]) -> list[Tensor | None]:
         """The gradient of uᵀJ v at each place, by its number, now."""

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from ..pytorch.sharded import is_of_fsdp
 from ..pytorch.tracing import inside_torch_func, tracing
 from . import hooks
 from .ancestry import Ancestry
@@ -69,7 +70,7 @@ class Recorder(TorchFunctionMode):
         self._second_run = bool(given)  # of the same batch, or a part of it
         self._given = iter(given)  # the statistics of the first run
         self.layers: list[Layer] = []
-        self.flowing, self._gate, self._check = flowing, gate, check
+        self.flowing, self.precision, self._gate, self._check = flowing, precision, gate, check
         self.slots = slots or Slots()
         self.reads = Reads()  # by F and Fᵀ, later
         self.writer = Writer(self.slots, self.reads, precision)
@@ -91,6 +92,10 @@ class Recorder(TorchFunctionMode):
         self._target = self.slots.of(y)
         self.slots.close()
         self._ancestry = None
+
+    def follows(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether anything that is recorded depends on x."""
+        return self._gate is None and self.slots.any_in([args, kwargs])
 
     def tape(self) -> Tape:
         if self._source is None or self._target is None:
@@ -144,7 +149,7 @@ class Recorder(TorchFunctionMode):
             if func in DIFFERENTIATING:
                 raise NotRecorded(f"{name} is called inside the model, which differentiates")
             if name in ASKING:
-                self.hooked |= name == "register_hook"
+                self.hooked |= name == "register_hook" and not is_of_fsdp(run.args[1])
                 y = run()
                 if carries_no_derivative(y) or name in OF_THE_GRAPH:
                     return y
@@ -177,7 +182,7 @@ class Recorder(TorchFunctionMode):
     def _through_hook(self, run: partial[Any]) -> Any:
         """An identity that a module with a full backward hook inserts."""
         ys = run()
-        for x, y in zip(run.args, ys, strict=True):
+        for x, y in zip(tensors(run.args), ys, strict=True):
             slot = self.slots.of(x)
             if slot is not None and y is not x:
                 self.writer.add_identity(hooks.NAME, slot, y)
@@ -294,7 +299,7 @@ class Recorder(TorchFunctionMode):
             written.copy_(ys[0])
             y, ys = written, [written]
         self.without_rule.setdefault(name, why)
-        self.writer.add_by_autograd(name, sources, edges, ys, own.graph)
+        self.writer.add_by_autograd(f"{name} by autograd", sources, edges, ys, own.graph)
         return y
 
     def _batch_norm(self, func: Any, args: Any, kwargs: Any) -> Any:

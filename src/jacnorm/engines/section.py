@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
@@ -10,9 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError, UnsupportedModelError
+from ..pytorch.sharded import Sharding
 from ..pytorch.tracing import uncompiled
 from ..trust.checks import check_output, run
 from .ancestry import Ancestry
+from .checkpointed import check_outside, count_outside, seeing_checkpoints
 from .hooks import seeing_module_hooks
 from .recorder import Recorder
 from .tape import Slot
@@ -62,7 +65,9 @@ class Section:
         to: str | None,
         through: Sequence[str] = (),
         shapes: Shapes | None = None,
+        sharding: Sharding | None = None,
     ):
+        self._sharding = sharding
         self._shapes = shapes
         self.model, self.at, self.to = model, at, to
         self._args, self._kwargs = args, kwargs
@@ -80,7 +85,7 @@ class Section:
         handles = [submodule.register_forward_hook(self._hook(n, len(x))) for submodule, n in self._hooked]
         handles += [submodule.register_forward_hook(self._note(n, len(x))) for submodule, n in self._passed]
         try:
-            with recorder, uncompiled(), seeing_module_hooks():
+            with recorder, uncompiled(), seeing_module_hooks(), seeing_checkpoints(), self._sharded():
                 output = run(self.model, *inputs(inside, self._shapes), *self._args, **self._kwargs)
         finally:
             for handle in handles:
@@ -94,6 +99,14 @@ class Section:
             if name not in self.places:
                 raise InputError(f"The model did not run its submodule {name!r} on this input.")
         return output
+
+    def _sharded(self) -> AbstractContextManager[Any]:
+        if self._sharding is None:
+            return nullcontext()
+        for part in self._sharding.parts:
+            self._recorder.reads.add(part)
+        writer = self._recorder.writer
+        return self._sharding.noting(lambda: count_outside(writer.steps), writer.within)
 
     def _begin(self, x: Tensor) -> Tensor:
         """What the model goes on with in the place of x."""
@@ -109,6 +122,7 @@ class Section:
 
     def _hook(self, name: str, batch: int) -> Callable[..., Tensor | None]:
         def hook(module: nn.Module, args: Any, output: Any) -> Tensor | None:
+            check_outside(name)
             _check_hidden(name, output, batch)
             _check_once(name, self._seen)
             # Copies: a layer may hand on its own input, and the model may write into what it got.
@@ -123,6 +137,7 @@ class Section:
 
     def _note(self, name: str, batch: int) -> Callable[..., None]:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
+            check_outside(name)
             _check_hidden(name, output, batch)
             _check_once(name, self.places)
             self.places[name] = Place(self._recorder.slots.of(output), output.shape, output.dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils._pytree import register_pytree_node
 
 from ..errors import UnsupportedModelError
+from ..pytorch.sharded import gathered
 from ..pytorch.tracing import inside_torch_func, tracing
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ FREED = (
     "into. Take all products before backward(), call backward(retain_graph=True), or linearize again."
 )
 Plan = tuple[tuple[str, tuple[int, ...]], ...]
-Way = tuple[tuple[str, tuple[Slot | None, ...]], ...]
+Way = tuple[tuple[Any, ...], ...]  # of each call: its name, what it follows, and the way inside it
 
 
 @dataclass(slots=True)
@@ -54,7 +55,13 @@ class Step:
     terms: Callable[..., Sequence[Tensor | None]] | None = None
     meet: Callable[..., Any] | None = None  # (F(t), terms) at once, where that is cheaper
     by_autograd: Any = None  # the graph of a call without a rule
+    within: tuple[Any, ...] = ()  # sharded modules whose weights must be there
     edges: tuple[Tensor | None, ...] = ()  # of such a call: where the gradients of what it reads go
+
+    @property
+    def way(self) -> tuple[Any, ...]:
+        inside = () if self.by_autograd is None else self.by_autograd.way
+        return (self.name, self.sources, inside) if inside else (self.name, self.sources)
 
     def edges_from(self, read: Sequence[Tensor]) -> list[tuple[int, Tensor]]:
         """Where the gradients of what it reads go, given the values: to these themselves, which stand in the
@@ -131,9 +138,10 @@ class Tape:
         self.steps = _reaching(steps, target)
         self.whole = whole  # the model is a single step by autograd
         self._weights, self.kept = weights, kept or Kept()
+        self._is_sharded = any(step.within for step in self.steps)
         self._fixed: dict[Slot | None, Any] = {}  # tangents of zero, of what is held fixed beside the source
         self._last_use: dict[Slot | None, int] = {}  # for forward mode, on first use
-        self.way: Way = tuple([(step.name, step.sources) for step in self.steps])  # through the model
+        self.way: Way = tuple([step.way for step in self.steps])  # through the model
 
     def values(self) -> list[Tensor]:
         """What the steps read: weights by positions from 0 on, activations by those from −1 down."""
@@ -163,7 +171,7 @@ class Tape:
         beside = {s for step in part.steps for s in step.sources if s not in reached and s is not None}
         if beside:
             tangents = {self.source: x, None: None, **self._fixed}
-            for step in self.steps:
+            for step in self._with_weights(self.steps):
                 ts = [tangents[s] for s in step.sources]
                 tangents[step.target] = step.push(*[self.values()[k] for k in step.reads], *ts)
             part._fixed = {s: tangents[s] for s in beside}
@@ -191,13 +199,16 @@ class Tape:
                 plan.append((step.name, before))
         return tuple(plan)
 
+    def _with_weights(self, steps: Iterable[Step]) -> Iterable[Step]:
+        return gathered(steps) if self._is_sharded else steps
+
     def jvp(self, v: Tensor, pairing: Pairing | None = None) -> Tensor:
         """Forward mode: W_R v of the paper."""
         if not self._last_use:
             self._last_use = {s: i for i, step in enumerate(self.steps) for s in step.sources}
         values, last_use = self.values(), self._last_use
         tangents: dict[Slot | None, Any] = {self.source: v, None: None, **self._fixed}
-        for i, step in enumerate(self.steps):
+        for i, step in enumerate(self._with_weights(self.steps)):
             read, ts = [values[k] for k in step.reads], [tangents[s] for s in step.sources]
             y = step.push(*read, *ts) if pairing is None else pairing.push(step, read, ts)
             tangents[step.target] = y
@@ -212,7 +223,7 @@ class Tape:
         """Backward mode: W_Rᵀ u, or None where no step leads from the input to the output."""
         values = self.values()
         cotangents: dict[Slot, Any] = {self.target: u}
-        for step in reversed(self.steps):
+        for step in self._with_weights(reversed(self.steps)):
             c = cotangents.pop(step.target, None)
             if c is None:
                 continue

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..pytorch.precision import any_autocast_enabled, as_recorded
 from ..pytorch.tracing import inside_torch_func, tracing
-from .by_autograd import ByAutograd, handle
+from .by_autograd import handle
 from .lowered import Lowered
 from .reads import Reads
 from .rules import RULES, Call, NoRule
@@ -70,7 +70,12 @@ class Writer:
             meet = None
         self.steps.append(Step(name, sources, slot, push, pull, learns, reads, terms, meet))
         if parts:
-            self._take_apart(name, slot, y)
+            self.take_apart(name, slot, y)
+
+    def within(self, begin: int, end: int, module: Any) -> None:
+        """These steps read weights of a module that is sharded."""
+        for step in self.steps[begin:end]:
+            step.within = (*step.within, module)
 
     def add_identity(self, name: str, source: Slot, y: Tensor) -> None:
         self.steps.append(Step(name, (source,), self.slots.new(y), lambda t: t, lambda c: (c,), False))
@@ -81,20 +86,18 @@ class Writer:
         sources: Any,
         edges: tuple[Tensor | None, ...],
         ys: Sequence[Tensor],
-        graph: ByAutograd,
+        graph: Any,
     ) -> None:
         target = self.slots.new(ys[0]) if len(ys) == 1 else self.slots.bundle()
         for y in ys if len(ys) > 1 else ():
             self.slots.new(y)
         learns = any(e is not None for e in edges)
         push, pull = graph.push, graph.pull
-        self.steps.append(
-            Step(f"{name} by autograd", sources, target, push, pull, learns, by_autograd=graph, edges=edges)
-        )
+        self.steps.append(Step(name, sources, target, push, pull, learns, by_autograd=graph, edges=edges))
         if len(ys) > 1:
-            self._take_apart(name, target, ys)
+            self.take_apart(name, target, ys)
 
-    def _take_apart(self, name: str, bundle: Slot, ys: Sequence[Tensor]) -> None:
+    def take_apart(self, name: str, bundle: Slot, ys: Sequence[Tensor]) -> None:
         """One step for each result of a call that has several."""
         count = len(ys)
         for i, y in enumerate(ys):

@@ -14,6 +14,8 @@ from .estimate import Estimate, from_left
 from .operator import (
     Operator,
     Transposed,
+    agreement,
+    all_done,
     as_operator,
     column,
     decomposable,
@@ -81,7 +83,7 @@ class _Deflated:
     def __init__(self, J: Operator, found: list[Tensor]):
         self.J, self.found = J, found
         self.input_shape, self.output_shape = J.input_shape, J.output_shape
-        self.dtype, self.device = J.dtype, J.device
+        self.dtype, self.device, self.agreed = J.dtype, J.device, agreement(J)
 
     def project(self, u: Tensor) -> Tensor:
         for known in self.found:
@@ -114,7 +116,7 @@ def _iterate(J: Operator, u: Tensor, tol: float, max_iterations: int) -> _Ritz:
     best = space.ritz()
     for i in range(2, min(max_iterations, size(J.output_shape)) + 1):
         # A start far from the top vector can look converged at another one for a round or two.
-        if i > MIN_ROUNDS and best.converged(tol).all():
+        if i > MIN_ROUNDS and all_done(J, best.converged(tol)):
             break
         new = space.ritz()
         best = new if i <= MIN_ROUNDS else _keep_converged(best, new, tol)

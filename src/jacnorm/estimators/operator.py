@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -57,7 +58,18 @@ class Transposed:
     def __init__(self, J: Operator):
         self.input_shape, self.output_shape = J.output_shape, J.input_shape
         self.dtype, self.device = J.dtype, J.device
-        self.jvp, self.vjp = J.vjp, J.jvp
+        self.jvp, self.vjp, self.agreed = J.vjp, J.jvp, agreement(J)
+
+
+def agreement(J: Operator) -> Callable[[int], int]:
+    """The largest of the numbers that processes have which take products of J together, if they do."""
+    found: Callable[[int], int] = getattr(J, "agreed", int)
+    return found
+
+
+def all_done(J: Operator, done: Tensor) -> bool:
+    """Whether no process has a sample left for which to go on."""
+    return not agreement(J)(not bool(done.all()))
 
 
 def as_operator(J: Operator | Tensor) -> Operator:

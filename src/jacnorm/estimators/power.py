@@ -9,7 +9,7 @@ from ..errors import InputError
 from ..pytorch.precision import in_full_precision
 from ..trust.checks import check_count, check_positive
 from .estimate import Estimate, reached
-from .operator import Operator, as_operator, column, divided, normalized, norms, start
+from .operator import Operator, all_done, as_operator, column, divided, normalized, norms, start
 
 
 @in_full_precision
@@ -33,7 +33,7 @@ def power_iteration(
         raise InputError("v has a zero vector, from which power iteration cannot start.")
     best, v = _round(J, start(J.input_shape, J) if v is None else normalized(v), tol)
     for i in range(2, max_iterations + 1):
-        if best.converged.all():
+        if all_done(J, best.converged):
             break
         new, v = _round(J, v, tol)
         best = _keep_converged(best, new, i)

@@ -123,7 +123,7 @@ class SpectralPenalty(NormPenalty):
         """And whether it is a guess for some. (A compiled step cannot ask: it takes it that none is.)"""
         u = self.u[rows]
         seen = u.any(1, keepdim=True)
-        is_guess = not tracing() and not bool(seen.all())
+        is_guess = not tracing() and bool(J.agreed(not bool(seen.all())))
         if tracing() or is_guess:
             u = torch.where(seen, u, flat(self._first(J)))
         return u.view(J.output_shape), is_guess

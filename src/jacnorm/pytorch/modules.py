@@ -55,6 +55,10 @@ def random_state(device: torch.device) -> Tensor:
     return torch.get_rng_state() if device.type == "cpu" else torch.get_device_module(device).get_rng_state()
 
 
+def set_random_state(device: torch.device, state: Tensor) -> None:
+    (torch if device.type == "cpu" else torch.get_device_module(device)).set_rng_state(state)
+
+
 @contextmanager
 def unchanged(modules: dict[str, nn.Module], device: torch.device) -> Iterator[None]:
     """Buffers, gradients and the random state are afterwards what they were.

@@ -4,7 +4,7 @@ whole model."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -18,30 +18,38 @@ from ..errors import CoupledSamplesError, UnsupportedModelError
 from ..pytorch.precision import at_least_single
 
 
-def check_independent(tape: Tape, output: Tensor, *, thoroughly: bool = True) -> bool:
+def check_independent(
+    tape: Tape, output: Tensor, *, thoroughly: bool = True, agreed: Callable[[int], int] = int
+) -> bool:
     """Whether samples were seen to be independent; False where there was nothing to see it by.
 
     Cotangents of some samples are pulled back, and the others must get nothing. The groups split the
     batch by each binary digit of the position, so that any two samples are apart in one of them; one
-    group is enough where only a part of the model is new.
+    group is enough where only a part of the model is new. Where several processes have to do this together,
+    `agreed` gives the largest number that any of them has: all sweep as often as that one.
     """
-    seen = len(output) > 1
-    groups = halves(len(output), output.device)
-    for chosen in groups if thoroughly else islice(groups, 1):
+    seen, coupled = len(output) > 1, False
+    count = agreed(len(output))
+    groups = halves(count, output.device)
+    for chosen in groups if agreed(thoroughly) else islice(groups, 1):
+        chosen = chosen[: len(output)]
         with torch.no_grad():
             pulled = tape.vjp(_probe(output) * chosen.view(-1, *[1] * (output.dim() - 1)))
         if pulled is None:
             return False
         size = pulled.abs().reshape(len(pulled), -1).amax(1)
+        if bool(chosen.all()) or not bool(chosen.any()):  # it sets other processes' samples apart
+            continue
         own, others = float(size[chosen].max()), float(size[~chosen].max())
         seen = seen and 0 < own < float("inf")
-        if others > min(1e3 * torch.finfo(pulled.dtype).eps, 0.01) * own:
-            raise CoupledSamplesError(
-                "The output of one sample depends on the input of another, so there is no Jacobian per "
-                "sample. Look for an operation across the first axis: a mean, softmax or norm over the "
-                "batch, a reshape that loses the batch axis. (Batch norm in training mode is taken care "
-                "of, unless torch.jit hides it: pass the module that was scripted, or put it into eval mode.)"
-            )
+        coupled |= others > min(1e3 * torch.finfo(pulled.dtype).eps, 0.01) * own
+    if agreed(coupled):
+        raise CoupledSamplesError(
+            "The output of one sample depends on the input of another, so there is no Jacobian per "
+            "sample. Look for an operation across the first axis: a mean, softmax or norm over the "
+            "batch, a reshape that loses the batch axis. (Batch norm in training mode is taken care "
+            "of, unless torch.jit hides it: pass the module that was scripted, or put it into eval mode.)"
+        )
     return seen
 
 
