@@ -90,7 +90,7 @@ def test_the_start_at_the_losss_gradient():
     torch.testing.assert_close(sigma.detach(), expected, rtol=1e-4, atol=0)
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", [name for name in NETS if "1024" not in name])  # it is there with 256
 def test_every_net_takes_a_step(name):
     way = next(w for w in WAYS if w.name == DEFAULT)
     stepper(make(name, width=0.1), way.make, batch(name, 2))()

@@ -154,7 +154,7 @@ def test_only_what_the_paper_says_stands_among_its_claims(results, tmp_path, mon
     monkeypatch.setattr("jacnorm.lab.report.content.drawings", lambda section: ())  # they take seconds
     of = {data: find_items(EXPERIMENTS, "all", data, tmp_path / "results") for data in ("kmnist", "digits")}
     content = collect([*of["kmnist"], *of["digits"]])
-    of = {part.section.title: part for part in content.parts}
+    of = {part.chapter.title: part for part in content.parts}
     assert digits.title in of
     assert sum(len(sentence.verdicts) for sentence in content.sentences) == 4 + 18 + 4 + 5 + 1
     assert len(of["Table 1, KMNIST"].own_claims) == 8

@@ -17,8 +17,7 @@ from jacnorm.lab.nets import MLP, Normalized
 from jacnorm.lab.report.drawings import drawings
 from jacnorm.lab.reproduce.cost import TimeAndError
 from jacnorm.lab.reproduce.distances import Distances, percentiles
-from jacnorm.lab.reproduce.figures import figure, subjects
-from jacnorm.lab.reproduce.measuring import measure
+from jacnorm.lab.reproduce.figures import figure, measure_missing, subjects
 from jacnorm.lab.reproduce.networks import Bench, Network, networks
 from jacnorm.lab.reproduce.plan import FigurePlan
 from jacnorm.lab.reproduce.robustness import Robustness
@@ -277,9 +276,9 @@ def counted(monkeypatch):
 
 def test_a_log_file_has_one_line_of_a_quick_figure(table, tmp_path, counted, capsys):
     bench = Bench("digits", tmp_path / "runs", None, torch.device("cpu"))
-    measure(plan(3, ROBUSTNESS, table), table, bench)
+    measure_missing(plan(3, ROBUSTNESS, table), table, bench)
     assert capsys.readouterr().err == "Figure 3: measuring, 0 of 32 done\n"
-    measure(plan(3, ROBUSTNESS, table), table, bench)
+    measure_missing(plan(3, ROBUSTNESS, table), table, bench)
     assert capsys.readouterr().err == ""
 
 
@@ -300,34 +299,34 @@ def test_each_network_is_measured_once_even_after_an_interruption(table, tmp_pat
     bench = Bench("digits", tmp_path / "runs", None, torch.device("cpu"))
     counted.fail_at = 6  # in the middle of the second network
     with pytest.raises(KeyboardInterrupt):
-        measure(the_plan, table, bench)
+        measure_missing(the_plan, table, bench)
     section = figure(the_plan, table)
     assert (section.notes[-1], section.warnings) == ("Still missing: 7 of 8 networks.", ())
     counted.fail_at = None
-    measure(the_plan, table, bench)
+    measure_missing(the_plan, table, bench)
     assert len(counted.done) == len(set(counted.done)) == 8 * 4
-    measure(the_plan, table, bench)
+    measure_missing(the_plan, table, bench)
     assert len(counted.done) == 8 * 4
     assert figure(the_plan, table).notes[-1].startswith("Measured on")
     longer = replace(the_plan, measurement=replace(the_plan.measurement, steps=(0, 4, 8)))
-    measure(longer, table, bench)  # what did not change is not measured again
+    measure_missing(longer, table, bench)  # what did not change is not measured again
     assert {name for _, name in counted.done[32:]} == {"pgd", "tpgd"}
 
 
 def test_what_another_figure_has_measured_is_taken_over(table, tmp_path, counted):
     bench = Bench("digits", tmp_path / "runs", None, torch.device("cpu"))
     first = plan(3, ROBUSTNESS, table)
-    measure(first, table, bench)
+    measure_missing(first, table, bench)
     assert len(counted.done) == 8 * 4
     lost = subjects(first, table).networks[0].config
     lines = first.results.read_text().splitlines(keepends=True)
     first.results.write_text("".join(line for line in lines if lost.id not in line))
     second = named(first, "attacks-digits")
-    measure(second, table, bench)
+    measure_missing(second, table, bench)
     assert {network for network, _ in counted.done[32:]} == {lost.id}
     assert figure(second, table).tables[0].rows[0][:2] == ("none", "2")
     other = named(second, "other-digits", measurement=replace(ROBUSTNESS, images=200))
-    measure(other, table, bench)
+    measure_missing(other, table, bench)
     assert len(counted.done) == 8 * 4 + 4 + 8 * 4  # other settings: all are measured
 
 
@@ -347,11 +346,11 @@ def test_distances_beside_other_rivals_are_not_taken_over(table, tmp_path, measu
     """They are those of points that all methods classify correctly."""
     bench = Bench("digits", tmp_path / "runs", None, torch.device("cpu"))
     first = plan(4, Distances(images=100, directions=5), table)
-    measure(first, table, bench)
-    measure(named(first, "again"), table, bench)
+    measure_missing(first, table, bench)
+    measure_missing(named(first, "again"), table, bench)
     assert len(measured) == 8
     fewer = replace(table, runs=tuple(run for run in table.runs if run.label != "none"))
-    measure(named(first, "fewer"), fewer, bench)
+    measure_missing(named(first, "fewer"), fewer, bench)
     assert len(measured) == 8 + 6
 
 
@@ -359,7 +358,7 @@ def test_times_are_not_taken_over(table, tmp_path, measured):
     """They are this machine's."""
     bench = Bench("digits", tmp_path / "runs", None, torch.device("cpu"))
     for name in ("first", "second"):
-        measure(named(plan(5, TimeAndError(), table), name), table, bench)
+        measure_missing(named(plan(5, TimeAndError(), table), name), table, bench)
     assert len(measured) == 2 * 6
 
 
@@ -372,7 +371,7 @@ def test_what_was_measured_of_an_own_net_is_not_taken_over(table, tmp_path, coun
     full(mine, ACCURACY, lambda config: True)
     bench = Bench("digits", tmp_path / "runs", None, torch.device("cpu"))
     for name in ("first-mine", "second-mine"):
-        measure(named(plan(3, ROBUSTNESS, table), name), mine, bench)
+        measure_missing(named(plan(3, ROBUSTNESS, table), name), mine, bench)
     assert len(counted.done) == 2 * 8 * 4
 
 
@@ -381,14 +380,14 @@ def test_records_of_a_newer_version_are_left_alone(table, tmp_path, counted):
     network = subjects(the_plan, table).networks[0]
     newer = json.dumps({"version": 2, "id": network.config.id}) + "\n"
     the_plan.results.write_text(newer)
-    measure(the_plan, table, Bench("digits", tmp_path / "runs", None, torch.device("cpu")))
+    measure_missing(the_plan, table, Bench("digits", tmp_path / "runs", None, torch.device("cpu")))
     assert counted.done == []
     assert the_plan.results.read_text() == newer
 
 
 def test_without_weights_nothing_is_measured(table, tmp_path, capsys):
     the_plan = plan(3, Robustness(images=100), table)
-    measure(the_plan, table, Bench("digits", tmp_path / "runs", None, torch.device("cpu")))
+    measure_missing(the_plan, table, Bench("digits", tmp_path / "runs", None, torch.device("cpu")))
     assert not the_plan.results.exists()
     assert "the weights of 8 networks are not in" in capsys.readouterr().err
 

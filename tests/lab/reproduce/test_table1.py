@@ -68,6 +68,13 @@ def complete(experiment):
     return experiment
 
 
+def test_what_can_be_told_of_a_table(complete):
+    """An epoch of these took a minute; its accuracy is known by the epoch as well."""
+    quantities = table1(complete).quantities
+    assert set(quantities["seconds"].stack()) == {60.0}
+    assert list(quantities["accuracy"]["l2"]) == list(quantities["best_accuracy"]["l2"]) == [95.5, 95.6, 95.7]
+
+
 def test_the_table(experiment, complete):
     accuracy, settings, _ = table1(experiment).tables
     assert accuracy.header == ("method", "n", "ours", "paper", "difference", "in s.e.", "σ")

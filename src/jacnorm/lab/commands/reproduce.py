@@ -12,7 +12,7 @@ from ..cli import add_command, add_data_root, choose_device, need_one_or_more, p
 from ..config import choices
 from ..errors import UsageError
 from ..reproduce.catalog import ITEMS, QUICK, QUICK_FOLDER, Item, find_items, read_chapter, read_item
-from ..reproduce.measuring import measure
+from ..reproduce.figures import measure_missing
 from ..reproduce.networks import Bench, copy_networks, keep_networks, networks_file
 from ..reproduce.runs import read_runs
 from ..sweep.experiment import Experiment
@@ -136,7 +136,7 @@ def _make(item: Item, args: argparse.Namespace) -> set[str]:
         failed = _train(item, args, str(device))
     if item.figure is not None:
         bench = Bench(item.data, args.runs, args.data_root, device)
-        measure(item.figure, item.table, bench)
+        measure_missing(item.figure, item.table, bench)
     return failed
 
 

@@ -34,12 +34,20 @@ def by_method(frame: pd.DataFrame, value: Callable[[dict[str, Any]], Any]) -> di
     return {str(name): [value(record) for record in records] for name, records in groups}
 
 
-def lines(axes: Any, x: Sequence[float], curves: dict[str, Any], *, apart: float = 0.0) -> None:
+def lines(
+    axes: Any,
+    x: Sequence[float],
+    curves: dict[str, Any],
+    *,
+    apart: float = 0.0,
+    looks: Iterable[str] | None = None,
+) -> None:
     """A line a method, each from an array (networks, points); bars of ± one standard deviation.
 
-    Each is drawn so far to the right of the one before: alike, they would hide each other.
+    Each is drawn so far to the right of the one before: alike, they would hide each other. `looks` are the
+    methods that they look like, where their names are others.
     """
-    for i, ((name, values), style) in enumerate(zip(curves.items(), styles(curves), strict=True)):
+    for i, ((name, values), style) in enumerate(zip(curves.items(), styles(looks or curves), strict=True)):
         array = np.asarray(values, dtype=float)
         axes.errorbar(
             np.asarray(x) + apart * (i - (len(curves) - 1) / 2),
@@ -56,6 +64,7 @@ def lines(axes: Any, x: Sequence[float], curves: dict[str, Any], *, apart: float
 
 def styles(names: Iterable[str]) -> list[dict[str, Any]]:
     """A method looks the same in every figure, whichever others are there; the rest get what is left."""
+    names = list(names)
     own = dict(zip(METHODS, STYLES, strict=False))  # which has some left for others
     taken = [own[name.lower()] for name in names if name.lower() in own]
     left = cycle([style for style in STYLES if style not in taken] or STYLES)

@@ -24,6 +24,7 @@ ESTIMATES = {
     "warm": "power iteration, stored start",
     "lanczos": "Lanczos",
 }
+LOOKS = {"random": "spectral", "warm": "spectral-warm"}  # the methods that begin so
 ABOVE: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 2}  # the axes
 FLOOR = 1e-5  # below it is mostly rounding, and not shown
 
@@ -41,7 +42,7 @@ def times(axes: Any, frame: pd.DataFrame) -> None:
     """All networks together: the cost belongs to the architecture."""
     found = [record["cost"]["times"] for record in frame["record"]]
     sizes = found[0]["batch_sizes"]
-    lines(axes, sizes, {text: [t["ratio"][key] for t in found] for key, text in TIMES.items()})
+    lines(axes, sizes, {text: [t["ratio"][key] for t in found] for key, text in TIMES.items()}, looks=TIMES)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(sizes, [str(size) for size in sizes])
@@ -54,12 +55,11 @@ def times(axes: Any, frame: pd.DataFrame) -> None:
 def errors(axes: Any, of: dict[str, pd.DataFrame]) -> None:
     """By the estimate's name, of the networks that it is measured on."""
     found = {key: [record["cost"]["estimation"] for record in frame["record"]] for key, frame in of.items()}
-    curves = {
-        text: [part[key] for part in found.get(key, ()) if part[key] is not None]
-        for key, text in ESTIMATES.items()
-    }
+    curves = {key: [part[key] for part in found.get(key, ()) if part[key] is not None] for key in ESTIMATES}
+    there = {key: values for key, values in curves.items() if values}
     rounds = next(part["iterations"] for parts in found.values() for part in parts)
-    lines(axes, rounds, {text: values for text, values in curves.items() if values})
+    looks = [LOOKS.get(key, key) for key in there]
+    lines(axes, rounds, {ESTIMATES[key]: values for key, values in there.items()}, looks=looks)
     bounds = [part["bound"] for part in found.get("bound", ()) if part["bound"] is not None]
     if bounds:
         mean = sum(bounds) / len(bounds)

@@ -16,12 +16,12 @@ from .boundary import boundary
 from .character import calibration, landscape
 from .common import alone
 from .cost import ESTIMATES, both
-from .robustness import attacks, judge, noise
+from .robustness import attacks, noise, strong_attacks
 
 FIGURES: dict[str, Callable[[pd.DataFrame], Figure]] = {
     "noise": partial(alone, noise, loc="lower left"),
     "attacks": attacks,
-    "judge": partial(alone, judge, width=6),
+    "judge": partial(alone, strong_attacks, width=6),
     "boundary": boundary,
     "calibration": calibration,
     "landscape": landscape,

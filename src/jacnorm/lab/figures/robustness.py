@@ -18,7 +18,7 @@ STRONG = {"apgd-ce": "APGD-CE", "apgd-t": "APGD-T", "fmn": "FMN", "square": "Squ
 def robustness(frame: pd.DataFrame) -> Figure:
     """Everything in one picture, with one legend."""
     draws: list[Panel] = [noise, *(partial(attack, name=name, measure="last") for name in attacks_in(frame))]
-    draws += [judge] if is_judged(frame) else []
+    draws += [strong_attacks] if is_judged(frame) else []
     figure = Figure(figsize=(11, 6.4), layout="constrained")
     panels: list[Any] = list(figure.subplots(2, 3).flat)
     for axes, draw in zip(panels, draws, strict=False):
@@ -70,7 +70,7 @@ def attack(axes: Any, frame: pd.DataFrame, name: str, measure: str) -> None:
     _finish(axes, f"{TITLES[name]}, ε = {255 * first['epsilons'][-1]:.4g}/255")
 
 
-def judge(axes: Any, frame: pd.DataFrame) -> None:
+def strong_attacks(axes: Any, frame: pd.DataFrame) -> None:
     first = frame["record"].iloc[0]["judge"]
     left = by_method(frame, lambda r: [100 * v for v in (r["judge"]["clean"], *r["judge"]["robust"])])
     names = ["clean", *(f"+ {STRONG[a]}" for a in first["attacks"])]

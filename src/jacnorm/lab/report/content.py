@@ -26,7 +26,7 @@ class Part:
     """A table or figure with its drawings."""
 
     item: Item
-    section: Chapter
+    chapter: Chapter
     drawings: tuple[Drawing, ...]
     question: tuple[str, str]  # what a check asks, and the answer
 
@@ -43,7 +43,7 @@ class Part:
     def own_claims(self) -> tuple[tuple[str, Outcome], ...]:
         """Questions of ours about the paper's tables, and everything that another experiment claims."""
         return tuple(
-            (" ".join(v.says), v) for v in self.section.verdicts if v.ours or not self.item.is_papers
+            (" ".join(v.says), v) for v in self.chapter.verdicts if v.ours or not self.item.is_papers
         )
 
 
@@ -105,7 +105,7 @@ class Content:
 
     def heading(self, part: Part) -> str:
         """Its title, unless that is the whole page's."""
-        return "Results" if part.section.title == self.title else part.section.title
+        return "Results" if part.chapter.title == self.title else part.chapter.title
 
     @property
     def environments(self) -> list[tuple[str, int]]:

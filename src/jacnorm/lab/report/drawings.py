@@ -17,7 +17,7 @@ from ..figures.boundary import boundary
 from ..figures.common import alone
 from ..figures.cost import both, errors, times
 from ..figures.points import accuracy, caption, relation
-from ..figures.robustness import TITLES, attack, attacks_in, is_judged, judge, noise, robustness
+from ..figures.robustness import TITLES, attack, attacks_in, is_judged, noise, robustness, strong_attacks
 from ..reproduce.chapter import Chapter
 from ..reproduce.cost import ESTIMATES
 
@@ -70,7 +70,7 @@ def _panels(chapter: Chapter) -> Iterator[tuple[str, str, Figure]]:
             yield f"{name}-{kind}", told, alone(panel, frame, loc="lower left")
         if is_judged(frame):
             told = "What four strong attacks leave, one after the other"
-            yield f"{name}-judge", told, alone(judge, frame, width=6)
+            yield f"{name}-judge", told, alone(strong_attacks, frame, width=6)
     if frame is not None and chapter.figure == 4:
         yield f"{name}-distance", DISTANCES, boundary(frame)
     yield from _relations(chapter)

@@ -23,7 +23,7 @@ PAGES |= {"readings.md": "readings.md", "deviations.md": "deviations.md", "check
 
 def to_html(content: Content) -> str:
     environment = _environment(autoescape=True)
-    there = {part.section.name for part in content.parts}
+    there = {part.chapter.name for part in content.parts}
     environment.filters["linked"] = lambda text: _linked(text, there)
     judging, *_ = TEMPLATES.get_source(environment, "judging.md")
     return environment.get_template("page.html").render(c=content, judging=judging.strip().split("\n\n"))
@@ -40,7 +40,7 @@ def write_markdown(content: Content, file: Path) -> None:
 def write_pages(content: Content, folder: Path) -> None:
     """One for the table and figures together, one for each of them, and one for all checks."""
     parts = [part for part in content.parts if part.item.is_papers or part.is_check]
-    pictures = {part.section.name: _write_picture(part, folder) for part in parts}
+    pictures = {part.chapter.name: _write_picture(part, folder) for part in parts}
     for name, template in PAGES.items():
         if template == "readings.md" and content.readings is None:
             continue
@@ -48,16 +48,16 @@ def write_pages(content: Content, folder: Path) -> None:
     for part in parts:
         if not part.is_check:
             text = _markdown("part.md", content, part=part, pictures=pictures)
-            write_atomically(folder / part.section.name / "README.md", text)
+            write_atomically(folder / part.chapter.name / "README.md", text)
 
 
 def _write_picture(part: Part, folder: Path) -> tuple[str, str] | None:
     """Its caption, and its file as seen from its own page; checks of accuracy have none."""
-    found = picture(part.section)
+    found = picture(part.chapter)
     if found is None or (part.is_check and part.item.figure is None):
         return None
     caption, figure = found
-    name = part.section.name
+    name = part.chapter.name
     file = f"{name}.svg" if part.is_check else "figure.svg"
     svg = to_svg(figure, name, caption)
     write_atomically(folder / ("checks" if part.is_check else name) / file, svg.encode())

@@ -16,7 +16,7 @@ from ..sweep.experiment import Experiment, names, setting
 LATE = 10  # epochs
 MOST_NAMED = 8
 NUMBERS = (
-    *("accuracy", "sigma", "last", "late_accuracy"),
+    *("accuracy", "sigma", "seconds", "last", "late_accuracy"),
     *("lowest_loss_accuracy", "lowest_loss_epoch", "best_accuracy", "best_epoch"),
 )
 STAGE_ONE, FULL = "stage one", "full"  # a grid without screening is its own stage one
@@ -111,7 +111,8 @@ def read_runs(experiment: Experiment) -> Runs:
 
 def _measured(result: Result | None) -> dict[str, Any]:
     """The first accuracy is that of the test split. Others are of the validation split: in the last epoch,
-    over the last ten, in the epoch of the lowest loss, and the highest. All are in percent.
+    over the last ten, in the epoch of the lowest loss, and the highest. All are in percent. Seconds are those
+    of an epoch: their median, since a machine may have slept.
     """
     nothing = dict.fromkeys(NUMBERS, math.nan)
     if result is None:
@@ -126,6 +127,7 @@ def _measured(result: Result | None) -> dict[str, Any]:
         "loss": validation_loss(result),
         "accuracy": 100 * result["test"]["accuracy"],
         "sigma": result["test"]["sigma"],
+        "seconds": np.median(result["history"].get("seconds", math.nan)),
         "last": accuracies[-1],
         "late_accuracy": accuracies[-LATE:].mean(),
         "lowest_loss_accuracy": accuracies[lowest],

@@ -17,7 +17,7 @@ from .runs import LATE, Runs, read_runs
 
 ALIKE = 2  # standard errors
 ALWAYS = ["learning_rate", "batch_size", "weight"]  # in each table of settings
-QUANTITIES = ("accuracy", "best_accuracy", "late_accuracy", "sigma")
+QUANTITIES = ("accuracy", "best_accuracy", "late_accuracy", "sigma", "seconds")
 BY = {"paper": "the test split", "held-out": "held-out images"}  # what each protocol chooses by
 LOSSES = {"paper": "test loss", "held-out": "held-out loss"}
 PROTOCOLS = {
