@@ -11,7 +11,7 @@ from ..estimators.operator import flat, normalized, size
 from ..linearization import Linearization
 from ..pytorch.tracing import while_tracing
 
-MOST = 256  # samples
+MOST = 128  # samples
 NUMBERS = 2**22  # of all their vectors
 SHARPNESS = 16  # the power of the cosine between outputs by which samples count
 

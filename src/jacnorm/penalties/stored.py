@@ -97,9 +97,17 @@ def make_room(
     if len(u) >= samples and u.shape[1:] == (n_out,) and u.dtype == dtype:
         if u.device == device or penalty.stored_in is not None:
             return
-    if penalty.stored_in is not None:
-        penalty.u = _in_file(penalty.stored_in, samples, n_out, dtype)
-        return
+    with torch.inference_mode(False):  # or what a validation step begins could not be trained with
+        if penalty.stored_in is None:
+            penalty.u = _enlarged(penalty, samples, n_out, dtype, device)
+        else:
+            penalty.u = _in_file(penalty.stored_in, samples, n_out, dtype)
+
+
+def _enlarged(
+    penalty: StoredVectors, samples: int, n_out: int, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    u = penalty.u
     table = u if u.shape[1:] == (n_out,) else u.new_empty(0, n_out)
     missing = samples - len(table)
     if missing > 0:  # grow in large steps, since a first epoch asks for row after row
@@ -108,7 +116,7 @@ def make_room(
     table = table.to(dtype=dtype, device=device)
     if missing > 0:
         table = torch.cat([table, table.new_zeros(missing, n_out)])
-    penalty.u = table.detach()
+    return table.detach()
 
 
 def _check_room(

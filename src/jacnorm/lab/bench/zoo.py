@@ -235,10 +235,8 @@ PUPILS = (
     Pupil("ResNet", partial(ResNet18, 1, 10, 0.125), lambda: digits(16)),
     Pupil("ViT", lambda: nn.Sequential(Patches(), Blocks(WIDTH, 4, 2)), digits),
     Pupil("BERT", Bert, snippets, at="embed"),
-    Pupil("Llama, last token", partial(Llama, last=True), partial(next_symbols, last=True), at="embed"),
-    Pupil(
-        "Llama, all tokens", partial(Llama, last=False), partial(next_symbols, last=False), by_token, "embed"
-    ),
+    Pupil("Llama", partial(Llama, last=True), partial(next_symbols, last=True), at="embed"),
+    Pupil("Llama (all tokens)", partial(Llama, last=False), partial(next_symbols, last=False), by_token, "embed"),
     Pupil("U-Net", UNet, noisy, F.mse_loss),
     Pupil("LSTM", Recurrent, snippets, at="embed"),
     Pupil("GNN", GraphNet, digits),
