@@ -15,8 +15,8 @@ from .watch import OnceAnEpoch, Watch, measures
 
 
 class RegularizedNet(NeuralNet):
-    """A NeuralNet that adds a penalty to the loss, with warm starts. Its history has the penalty and σ of each
-    batch, and once an epoch what `penalty.report` says.
+    """A NeuralNet that adds a penalty to the loss, with warm starts. Its history has the penalty and σ of
+    each batch, and once an epoch what `penalty.report` says.
 
         RegularizedClassifier(Net, criterion=nn.CrossEntropyLoss, penalty__weight=0.01)
 

@@ -180,7 +180,9 @@ class NormPenalty(Penalty):
                 angle = cosine(value, exact, leaves_of(J.output))
         self._draws.fill_(draws)
         self.pace.is_unusual = True  # this step takes longer
-        paid = float(value.detach()) * (1 if self.reduction in ("mean", "max") else len(whole.output) / len(few))
+        paid = float(value.detach()) * (
+            1 if self.reduction in ("mean", "max") else len(whole.output) / len(few)
+        )
         share = None if loss is None else paid / (paid + float(torch.as_tensor(loss).detach()))
         return Report(type(self).__name__, estimated, measured, angle, len(few), share, self.pace.cost)
 

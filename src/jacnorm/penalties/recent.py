@@ -1,4 +1,4 @@
-"""What u was for samples that came by lately: where outputs are alike, so are their most sensitive directions."""
+"""What u was for samples that came by lately: where outputs are alike, sensitive directions are, too."""
 
 from __future__ import annotations
 

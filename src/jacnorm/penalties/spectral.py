@@ -26,7 +26,9 @@ Start = Literal["recent", "output", "random"]
 STIR = 0.01  # of a fixed direction in the start, so that it is never zero, nor at right angles to the answer
 MOST_ROUNDS = 10  # of iterations="auto"
 LOOKS = (100, 1000, 10_000)  # payments without `index` that are looked at more closely
-ALIGNED = 0.6  # mean (uᵀu₁)(vᵀv₁), above which the gradient's cosine was about 0.9 or more (`jacnorm bench starts`)
+ALIGNED = (
+    0.6  # mean (uᵀu₁)(vᵀv₁), above which the gradient's cosine was about 0.9 or more (`jacnorm bench starts`)
+)
 
 
 class SpectralPenalty(NormPenalty, StoredVectors):
@@ -155,21 +157,22 @@ class SpectralPenalty(NormPenalty, StoredVectors):
             right = normalized(J.vjp(further))
             w = J.jvp(right)
             further = normalized(w)
-        sigma, shares = norms(w), (flat(u) * flat(further)).sum(1) * (flat(normalized(v)) * flat(right)).sum(1)
+        sigma, shares = (
+            norms(w),
+            (flat(u) * flat(further)).sum(1) * (flat(normalized(v)) * flat(right)).sum(1),
+        )
         if float((sigma * shares).sum()) < ALIGNED * float(sigma.sum()):
             self._has_warned = True
             low = 1 - float(norms(J.jvp(normalized(v))).sum() / sigma.sum())
             warnings.warn(
                 f"The spectral penalty finds σ {low:.0%} too low, in directions that are not yet the most "
-                "sensitive ones: its gradient is roughly right only. Pass index= (the positions of the samples "
-                "in the data set), or take iterations=2 or more, or iterations='auto'. "
+                "sensitive ones: its gradient is roughly right only. Pass index= (the positions of the "
+                "samples in the data set), or take iterations=2 or more, or iterations='auto'. "
                 "print(penalty.report(J)) measures how good it is.",
                 stacklevel=4,
             )
 
-    def _refined(
-        self, J: Linearization, u: Tensor, is_live: bool
-    ) -> tuple[Tensor, Tensor, Pairing | None]:
+    def _refined(self, J: Linearization, u: Tensor, is_live: bool) -> tuple[Tensor, Tensor, Pairing | None]:
         """v and J v after all rounds, and the pairing that the last sweep has left its vectors in."""
         space, is_auto = Ritz(J, u), self.iterations == "auto"
         for left in reversed(range(self._rounds(J))):

@@ -1,4 +1,4 @@
-"""A vector for each sample of the data set, so that an iteration goes on where it stopped with that sample."""
+"""A vector for each sample of the data set, so that an iteration goes on where it stopped with it."""
 
 from __future__ import annotations
 
@@ -94,9 +94,9 @@ def make_room(
     u = penalty.u
     dtype = penalty.stored_as or dtype
     samples = max(samples, penalty.samples or 0)
-    if len(u) >= samples and u.shape[1:] == (n_out,) and u.dtype == dtype:
-        if u.device == device or penalty.stored_in is not None:
-            return
+    is_near = u.device == device or penalty.stored_in is not None
+    if len(u) >= samples and u.shape[1:] == (n_out,) and u.dtype == dtype and is_near:
+        return
     with torch.inference_mode(False):  # or what a validation step begins could not be trained with
         if penalty.stored_in is None:
             penalty.u = _enlarged(penalty, samples, n_out, dtype, device)

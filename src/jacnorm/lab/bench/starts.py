@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from ... import Linearization, SpectralPenalty, linearize
 from ...estimators.operator import column, flat, normalized

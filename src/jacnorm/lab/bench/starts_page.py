@@ -32,7 +32,10 @@ def _table(found: Found) -> str:
         mine = [found[net] for net in nets]
         trained = [m["trained"][i] for m in mine]
         products = sum(t["products"] for t in trained) / len(trained)
-        cells = [f"{m['untrained'][i]['cosine']:.2f}, {t['cosine']:.2f}" for m, t in zip(mine, trained, strict=True)]
+        cells = [
+            f"{m['untrained'][i]['cosine']:.2f}, {t['cosine']:.2f}"
+            for m, t in zip(mine, trained, strict=True)
+        ]
         lowest = min(t["cosine"] for t in trained)
         rows.append([way["start"], str(way["rounds"]), f"{products:.2g}", *cells, f"{lowest:.2f}"])
     return markdown_table(rows)

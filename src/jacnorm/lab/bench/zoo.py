@@ -236,7 +236,9 @@ PUPILS = (
     Pupil("ViT", lambda: nn.Sequential(Patches(), Blocks(WIDTH, 4, 2)), digits),
     Pupil("BERT", Bert, snippets, at="embed"),
     Pupil("Llama", partial(Llama, last=True), partial(next_symbols, last=True), at="embed"),
-    Pupil("Llama (all tokens)", partial(Llama, last=False), partial(next_symbols, last=False), by_token, "embed"),
+    Pupil(
+        "Llama (all tokens)", partial(Llama, last=False), partial(next_symbols, last=False), by_token, "embed"
+    ),
     Pupil("U-Net", UNet, noisy, F.mse_loss),
     Pupil("LSTM", Recurrent, snippets, at="embed"),
     Pupil("GNN", GraphNet, digits),

@@ -44,7 +44,9 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--nets", help=f"for starts, with commas: {', '.join(p.name for p in PUPILS)} (default: all)"
     )
-    parser.add_argument("--steps", type=int, default=STEPS, help=f"of training, for starts (default: {STEPS})")
+    parser.add_argument(
+        "--steps", type=int, default=STEPS, help=f"of training, for starts (default: {STEPS})"
+    )
     parser.add_argument("--out", type=Path, default=Path("bench"), help="folder (default: bench)")
     parser.set_defaults(run=run)
 
