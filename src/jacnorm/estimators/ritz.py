@@ -19,7 +19,8 @@ class Ritz:
     def __init__(self, J: Operator, u: Tensor):
         self.J = J
         self._new = self.u = u  # u: what v = Jᵀu/‖Jᵀu‖ was found from
-        self._U, self._C = list[Tensor](), list[Tensor]()  # orthonormal, and Jᵀ of each
+        self._U: list[Tensor] = []  # orthonormal
+        self._C: list[Tensor] = []  # Jᵀ of each
 
     def right(self) -> Tensor:
         pulled = self.J.vjp(self._new)
