@@ -63,17 +63,20 @@ def run(args: argparse.Namespace) -> None:
         "outputs": suites.outputs,
         "depth": suites.depth,
         "measure": lambda: suites.measuring_speed(args.images),
-        "starts": lambda: starts(pupils, args.steps),
     }
     file = args.out / "bench.json"
     found = read_result(file) if file.exists() else {}
-    result = runs[args.suite]()
-    if args.suite == "methods":  # one net beside the others
-        result = found.get("methods", {}) | {args.net: result}
+    found["environment"] = environment(torch.device("cpu"))
     if args.suite == "starts":
-        result = found.get("starts", {}) | result
-    found |= {args.suite: result, "environment": environment(torch.device("cpu"))}
-    _write(args.out, found)
+        for pupil in pupils:  # each is written when it is there: it takes minutes
+            found["starts"] = found.get("starts", {}) | {pupil.name: starts(pupil, args.steps)}
+            _write(args.out, found)
+    else:
+        result = runs[args.suite]()
+        if args.suite == "methods":  # one net beside the others
+            result = found.get("methods", {}) | {args.net: result}
+        found[args.suite] = result
+        _write(args.out, found)
     print(markdown({args.suite: found[args.suite], "environment": found["environment"]}))
     print(f"All of it: {args.out / 'index.md'}")
 
