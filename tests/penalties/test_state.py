@@ -119,7 +119,7 @@ def test_a_scaled_loss_stores_the_same_vectors_or_none(kind, scale):
         value.backward(torch.tensor(factor))
         found[factor] = dict(penalty.named_buffers())
     expected = found[1.0] if scale < 1e30 else before
-    assert list(expected) == (["u"] if kind is jn.SpectralPenalty else ["v0"])
+    assert ("u" if kind is jn.SpectralPenalty else "v0") in expected
     torch.testing.assert_close(found[scale], expected)
 
 

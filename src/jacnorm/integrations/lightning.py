@@ -16,11 +16,12 @@ from ..penalties import Penalty
 from ..request import BatchNorm
 from .distributed import share_vectors
 from .indexing import split_index
-from .watch import Watch, measures
+from .watch import OnceAnEpoch, Watch, measures
 
 
 class JacobianPenalty(Callback):
-    """Adds the penalty to the loss that any LightningModule's training_step returns, and logs it.
+    """Adds the penalty to the loss that any LightningModule's training_step returns, and logs it; once an
+    epoch it logs what `penalty.report` says.
 
         Trainer(callbacks=[JacobianPenalty(jn.SpectralPenalty(weight=0.01))])
 
@@ -33,6 +34,7 @@ class JacobianPenalty(Callback):
     def __init__(self, penalty: Penalty, module: str | None = None, *, batch_norm: BatchNorm = "flowing"):
         self.penalty, self.module, self.batch_norm = penalty, module, batch_norm
         self._seen: list[Tensor] = []
+        self._reports = OnceAnEpoch(penalty)
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage != "fit":
@@ -73,12 +75,14 @@ class JacobianPenalty(Callback):
                 if result is None:  # Lightning skips the batch
                     return None
                 value, samples = self.penalty(seen.J, index=index), len(seen.J.output)
+                loss = result if isinstance(result, Tensor) else result["loss"]
+                found = self._reports.report(pl_module.current_epoch, seen.J, index, loss)
             if index is not None:
                 self._seen.append(index)
-            pl_module.log_dict(measures(self.penalty, value), batch_size=samples)
+            pl_module.log_dict({**measures(self.penalty, value), **found}, batch_size=samples)
             if isinstance(result, Tensor):
                 return result + value
-            return {**result, "loss": result["loss"] + value}
+            return {**result, "loss": loss + value}
 
         return training_step
 

@@ -11,11 +11,12 @@ from torch import Tensor
 from ..penalties import SpectralPenalty
 from ..request import BatchNorm
 from .indexing import WithIndex, split_index
-from .watch import Watch, measures
+from .watch import OnceAnEpoch, Watch, measures
 
 
 class RegularizedNet(NeuralNet):
-    """A NeuralNet that adds a penalty to the loss, with warm starts.
+    """A NeuralNet that adds a penalty to the loss, with warm starts. Its history has the penalty and σ of
+    each batch, and once an epoch what `penalty.report` says.
 
         RegularizedClassifier(Net, criterion=nn.CrossEntropyLoss, penalty__weight=0.01)
 
@@ -44,6 +45,7 @@ class RegularizedNet(NeuralNet):
     def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
         super().on_train_begin(*args, **kwargs)
         self._watch = Watch(self.module_, batch_norm=self.batch_norm, linearize=self.penalty_.linearize)
+        self._reports = OnceAnEpoch(self.penalty_)
 
     def train_step_single(self, batch: Any, **fit_params: Any) -> Any:
         batch, self._index = split_index(batch)
@@ -57,6 +59,9 @@ class RegularizedNet(NeuralNet):
         value = self.penalty_(self._watch.J, index=self._index)
         for name, number in measures(self.penalty_, value).items():
             self.history.record_batch(name, float(number))
+        found = self._reports.report(len(self.history), self._watch.J, self._index, loss)
+        for name, number in found.items():
+            self.history.record(name, number)
         return loss + value
 
 

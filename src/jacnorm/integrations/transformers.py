@@ -14,13 +14,13 @@ from ..pytorch.switches import unfused_attention
 from ..request import BatchNorm
 from .distributed import share_vectors
 from .indexing import split_index
-from .watch import Watch, measures
+from .watch import OnceAnEpoch, Watch, measures
 
 STATE = "penalty.pt"
 
 
 class RegularizedTrainer(Trainer):
-    """A Trainer that adds the penalty to the loss, and logs it.
+    """A Trainer that adds the penalty to the loss, and logs it; once an epoch what `penalty.report` says.
 
         RegularizedTrainer(model, args, train_dataset=…, penalty=jn.SpectralPenalty(weight=0.01))
 
@@ -35,6 +35,7 @@ class RegularizedTrainer(Trainer):
         self.penalty = penalty
         module = self.accelerator.unwrap_model(self.model)
         self._watch = Watch(module, batch_norm=batch_norm, linearize=penalty.linearize)
+        self._reports = OnceAnEpoch(penalty)
         self._measured: list[dict[str, Tensor]] = []  # since the last log
         self._seen: list[Tensor] = []  # in this epoch
         self.add_callback(_AfterEpoch(self))
@@ -52,7 +53,10 @@ class RegularizedTrainer(Trainer):
         with self._watch.step() as seen:
             loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
             value = self.penalty(seen.J, index=index)
+            report = self._reports.report(int(self.state.epoch or 0), seen.J, index, loss)
         self._measured.append(measures(self.penalty, value))
+        if report:
+            self.log(report)
         self._seen += [] if index is None else [index]
         loss = loss + value / self._steps_not_divided_by(num_items_in_batch)
         return (loss, outputs) if return_outputs else loss
@@ -73,8 +77,8 @@ class RegularizedTrainer(Trainer):
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         if "loss" in logs and self._measured:
-            for name in self._measured[0]:
-                logs[name] = float(torch.stack([m[name] for m in self._measured]).mean())
+            for name in dict.fromkeys(name for m in self._measured for name in m):
+                logs[name] = float(torch.stack([m[name] for m in self._measured if name in m]).mean())
             self._measured = []
         super().log(logs, *args, **kwargs)
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ..errors import InputError
 from ..linearization import Linearization
 from ..penalties import Penalty, SpectralPenalty
+from ..penalties.base import Unrecorded
 from ..pytorch.forwarding import replaced_forward
 from ..recording import linearize
 from ..request import BatchNorm
@@ -139,7 +140,27 @@ def _with_embeddings(layer: nn.Module, e: Tensor, run: Callable[[], Any]) -> Any
 
 
 def measures(penalty: Penalty, value: Tensor) -> dict[str, Tensor]:
-    """What to log: the penalty, and the mean σ where it is that times the weight."""
-    value = value.detach()
-    is_sigma = isinstance(penalty, SpectralPenalty) and penalty.h == "identity" and penalty.weight > 0
-    return {"penalty": value, "sigma": value / penalty.weight} if is_sigma else {"penalty": value}
+    """What to log: the penalty, and the mean σ as it was last estimated, whatever the step has paid."""
+    found = {"penalty": value.detach()}
+    if isinstance(penalty, SpectralPenalty) and penalty.norms is not None:
+        found["sigma"] = penalty.norms.mean()
+    return found
+
+
+class OnceAnEpoch:
+    """`penalty.report` for a log, in the first step of each epoch that pays."""
+
+    def __init__(self, penalty: Penalty):
+        self._penalty = penalty
+        self._epoch: float | None = None  # that has its report
+
+    def report(self, epoch: float, J: Linearization, index: Tensor | None, loss: Tensor) -> dict[str, float]:
+        """How good the estimate of σ is, its share of the loss, its cost; nothing in all other steps."""
+        penalty = self._penalty
+        if epoch == self._epoch or not isinstance(penalty, SpectralPenalty) or penalty.weight == 0:
+            return {}
+        if isinstance(J, Unrecorded):
+            return {}
+        self._epoch = epoch
+        report = penalty.report(J, index, loss=loss.detach())
+        return {f"sigma_{name}": value for name, value in report.numbers().items()}

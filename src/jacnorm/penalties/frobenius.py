@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..engines.pairing import Pairing, split_factor
-from ..estimators.operator import basis, flat, normalized
+from ..estimators.operator import basis, flat, normalized, size
 from ..linearization import Linearization
 from ..trust.checks import check_count
 from .norm import Curve, NormPenalty, Reduction, Shape
@@ -62,6 +62,9 @@ class FrobeniusPenalty(NormPenalty):
         for u in us:
             total = total + self._squared(J, u, self.factor(samples) * n_out / count)
         return total
+
+    def exactly(self, J: Linearization, index: Tensor | None, labels: Tensor | None) -> Tensor:
+        return self._bent(J, [basis(J.output_shape, J, i) for i in range(size(J.output_shape))], 1.0)
 
     def _directions(self, J: Linearization) -> Iterator[Tensor]:
         if self.projections == "all":

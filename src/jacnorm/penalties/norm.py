@@ -8,14 +8,18 @@ from typing import Literal, TypedDict, get_args
 import torch
 from torch import Tensor
 
+from ..engines.ancestry import leaves_of
 from ..engines.pairing import Pairing, differentiable_once, split_factor
 from ..errors import InputError
 from ..estimators.gram import MAX_BYTES, bytes_of
 from ..estimators.operator import check_uncoupled, column, flat
 from ..linearization import Linearization
+from ..pytorch.modules import modules_of, unchanged
+from ..pytorch.precision import without_autocast
 from ..pytorch.tracing import inside_torch_func, tracing
-from ..trust.checks import check_positive
+from ..trust.checks import as_tensor, check_count, check_positive
 from .base import Penalty
+from .report import Report, cosine
 
 Shape = Literal["identity", "square", "hinge"]
 Curve = Callable[[Tensor], Tensor]
@@ -75,6 +79,7 @@ class NormPenalty(Penalty):
         elif h not in get_args(Shape):
             raise InputError(f"h={h!r}: choose one of {', '.join(get_args(Shape))}, or give a function.")
         self.h, self.threshold, self.reduction = h, threshold, reduction
+        self.norms: Tensor | None = None  # of each sample, in the last step that was paid for
 
     takes_coupled = False  # its pairs are right where samples depend on each other
 
@@ -97,12 +102,17 @@ class NormPenalty(Penalty):
 
     def shaped(self, norms: Tensor) -> tuple[Tensor, Tensor]:
         """The penalty, and h′ of each norm that counts (to be multiplied by `factor`)."""
+        self._note(norms)
         values, slopes = self._with_slopes(norms)
         if self.reduction == "max":
             is_largest = torch.arange(len(values), device=values.device) == values.argmax()
             return self.weight * values.max(), slopes * is_largest
         value = values if self.reduction == "none" else values.sum()
         return self.factor(len(norms)) * value, slopes
+
+    def _note(self, norms: Tensor) -> None:
+        if not tracing() and not inside_torch_func():
+            self.norms = norms.detach()
 
     def _with_slopes(self, norms: Tensor) -> tuple[Tensor, Tensor]:
         if self.h == "identity":
@@ -129,6 +139,68 @@ class NormPenalty(Penalty):
         if self.h == "hinge":
             return torch.relu(norms - self.threshold)
         return norms.square() if self.h == "square" else norms
+
+    def report(
+        self,
+        J: Linearization,
+        index: Tensor | None = None,
+        labels: Tensor | None = None,
+        *,
+        loss: Tensor | float | None = None,
+        samples: int = 8,
+    ) -> Report:
+        """How good the estimate is: beside the norm itself and its exact gradient, on the first samples of J.
+
+        The model runs on these once more, and nothing that belongs to it or to the penalty changes. Give what
+        `penalty(J)` is given, before optimizer.step(). With the loss (without the penalty) it tells the
+        penalty's share; and the cost of a step that pays, if there were some that did not.
+
+        >>> import jacnorm as jn
+        >>> model, x = torch.nn.Linear(4, 3), torch.randn(8, 4)
+        >>> J = jn.linearize(model, x)
+        >>> report = jn.SpectralPenalty(0.1, iterations=20).report(J, loss=J.output.square().mean())
+        >>> round(report.error, 3), round(report.cosine, 3)
+        (0.0, 1.0)
+        """
+        check_count("samples", samples)
+        if self.weight == 0:
+            raise InputError("The weight is 0: there is no penalty to report on.")
+        whole = J.flat
+        few = torch.arange(min(samples, len(whole.output)), device=whole.device)
+        index, labels = (
+            None if given is None else as_tensor(given)[few.to(as_tensor(given).device)]
+            for given in (index, labels)
+        )
+        draws = int(self._draws)
+        with unchanged(modules_of(whole.model), whole.device), torch.enable_grad():
+            J = whole.subset(few)
+            with without_autocast(J.device):
+                value, estimated = self._with_mean(J, self.estimated(J, index, labels))
+                exact, measured = self._with_mean(J, self.exactly(J, index, labels))
+                angle = cosine(value, exact, leaves_of(J.output))
+        self._draws.fill_(draws)
+        self.pace.is_unusual = True  # this step takes longer
+        paid = float(value.detach()) * (
+            1 if self.reduction in ("mean", "max") else len(whole.output) / len(few)
+        )
+        share = None if loss is None else paid / (paid + float(torch.as_tensor(loss).detach()))
+        return Report(type(self).__name__, estimated, measured, angle, len(few), share, self.pace.cost)
+
+    def _with_mean(self, J: Linearization, value: Tensor) -> tuple[Tensor, float]:
+        """The penalty as one number, and the mean norm that it is of."""
+        value = value.sum()
+        if self.is_plain:
+            return value, float(value.detach()) / (self.factor(len(J.output)) * len(J.output))
+        assert self.norms is not None
+        return value, float(self.norms.mean())
+
+    def estimated(self, J: Linearization, index: Tensor | None, labels: Tensor | None) -> Tensor:
+        """The penalty, without a trace in what it remembers."""
+        return self.forward(J, index, labels) if self.needs_labels else self.forward(J, index)  # type: ignore[call-arg]
+
+    def exactly(self, J: Linearization, index: Tensor | None, labels: Tensor | None) -> Tensor:
+        """The penalty with the norm itself in the place of an estimate."""
+        return self.estimated(J, index, labels)
 
     def carried(
         self, J: Linearization, norms: Tensor, pairs: Sequence[Pair], pulled: Pairing | None = None
@@ -158,6 +230,7 @@ class NormPenalty(Penalty):
     def for_each(self, J: Linearization, norms: Tensor, pairs: Sequence[Pair]) -> Tensor:
         """weight · h(norm_i) of each sample, whose gradient is asked for when it is known how much each
         counts."""
+        self._note(norms)
         for u, v in pairs:
             norms = _with_gradient_of((flat(u) * flat(J.jvp(v))).sum(1), norms)
         return self.weight * self._curve(differentiable_once(norms))

@@ -32,10 +32,10 @@ class Pace:
 
     def factor(self) -> int:
         """For the step that begins now."""
-        if self.budget is not None:
-            if tracing():
-                refuse("budget= measures steps, which a compiled one cannot: give every= instead.")
+        if not tracing():
             self._measure()
+        elif self.budget is not None:
+            refuse("budget= measures steps, which a compiled one cannot: give every= instead.")
         self._paid = self.wait == 0
         if not self._paid:
             self.wait -= 1
@@ -52,10 +52,16 @@ class Pace:
         self._started, self.is_unusual = now, False
         self._calls += 1
 
+    @property
+    def cost(self) -> float | None:
+        """A step that pays over one that does not; None until there were some of both."""
+        if any(len(times) < NEEDED for times in self._seconds.values()):
+            return None
+        # A step after one that pays finds cold caches: the lower quartile is nearer to a plain one.
+        return median(self._seconds[True]) / quantiles(self._seconds[False])[0]
+
     def _affordable(self, budget: float) -> int:
         """The smallest k for which (t_with + (k − 1) t_without) / k is within budget · t_without."""
-        if any(len(times) < NEEDED for times in self._seconds.values()):
+        if self.cost is None:
             return 2  # every other step, until both kinds are known
-        # A step after one that pays finds cold caches: the lower quartile is nearer to a plain one.
-        extra = median(self._seconds[True]) / quantiles(self._seconds[False])[0] - 1
-        return max(1, math.ceil(extra / (budget - 1) - 1e-9))
+        return max(1, math.ceil((self.cost - 1) / (budget - 1) - 1e-9))

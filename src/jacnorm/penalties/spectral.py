@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+import warnings
+from pathlib import Path
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from ..engines.pairing import Pairing, split_factor
 from ..errors import InputError
-from ..estimators.operator import divided, flat, normalized, norms
+from ..estimators import spectral_norm
+from ..estimators.operator import column, divided, flat, normalized, norms, size
 from ..estimators.operator import start as fixed_direction
+from ..estimators.ritz import Ritz
 from ..linearization import Linearization
-from ..pytorch.tracing import refuse, tracing, while_tracing
-from ..trust.checks import as_tensor, check_count
+from ..pytorch.tracing import inside_torch_func, refuse, tracing
+from ..trust.checks import check_count, check_positive
 from .norm import Curve, NormPenalty, Reduction, Shape
+from .recent import RecentVectors
+from .stored import StoredVectors
 
-MAX_SAMPLES = 10**9
-
-Start = Literal["output", "random"]
+Start = Literal["recent", "output", "random"]
 STIR = 0.01  # of a fixed direction in the start, so that it is never zero, nor at right angles to the answer
+MOST_ROUNDS = 10  # of iterations="auto"
+LOOKS = (100, 1000, 10_000)  # payments without `index` that are looked at more closely
+ALIGNED = (
+    0.6  # mean (uᵀu₁)(vᵀv₁), above which the gradient's cosine was about 0.9 or more (`jacnorm bench starts`)
+)
 
 
-class SpectralPenalty(NormPenalty):
+class SpectralPenalty(NormPenalty, StoredVectors):
     """The spectral norm of the Jacobian at each sample.
 
     By the envelope theorem dσ = uᵀ dJ v at the top singular pair, so u and v are found without a graph and
@@ -30,13 +39,18 @@ class SpectralPenalty(NormPenalty):
     differentiated twice (see `engines/pairing.py`).
 
     With `index`, u is what J v was when these samples last came by. Power iteration so goes on from epoch to
-    epoch while the network settles, and the estimate sharpens. Without `index`, u is the row of scores that
-    the network gives, less its mean: the direction in which it tells this sample from others. (Where the
-    output is no row of scores, u is random.) One penalty serves one network, since the vectors belong to it.
+    epoch while the network settles, and the estimate sharpens. Without `index`, u is what J v was for recent
+    samples with a similar output. One penalty serves one network, since the vectors belong to it.
     Since u and v are held fixed, the gradient cannot be differentiated again.
 
+    iterations
+        Rounds of the iteration, each a product with Jᵀ and one with J. From the second on v is the best
+        vector of the Krylov space. "auto" takes as many as the batch needs until ‖J v − σu‖ ≤ tol · σ on
+        average, at most 10.
     start
-        "random" begins at a random v₀ instead, with u = J v₀, as the paper does.
+        What u is where nothing is stored: "recent", as above (and "output" for the first batch); "output",
+        the row of scores that the network gives, less its mean (random where the output is no row of scores);
+        "random", u = J v₀ for a random v₀, as the paper does.
     h
         "identity" is the paper's σ; "square" is σ²; "hinge" is max(0, σ − threshold); or a function of σ,
         such as `lambda s: (s - 1) ** 2`: a vector in, one number for each entry out.
@@ -44,20 +58,25 @@ class SpectralPenalty(NormPenalty):
         "mean", "sum" or "max" over the batch, or "none": a value for each sample.
     samples
         How many the data set has, for `index` in a compiled step. (Eager ones make room as samples come by.)
+    stored_as
+        torch.float16 or torch.bfloat16, to store the vectors of `index` in half the memory.
+    stored_in
+        A file to keep them in, memory-mapped. It needs `samples`, and is not part of `state_dict`.
     """
-
-    u: Tensor  # (samples, n_out), unit rows; zero for samples not seen yet
 
     def __init__(
         self,
         weight: float = 0.01,
-        iterations: int = 1,
+        iterations: int | Literal["auto"] = 1,
         *,
-        start: Start = "output",
+        tol: float = 0.3,
+        start: Start = "recent",
         h: Shape | Curve = "identity",
         threshold: float = 1.0,
         reduction: Reduction = "mean",
         samples: int | None = None,
+        stored_as: torch.dtype | None = None,
+        stored_in: str | Path | None = None,
         every: int = 1,
         budget: float | None = None,
         fraction: float = 1.0,
@@ -73,41 +92,129 @@ class SpectralPenalty(NormPenalty):
             fraction=fraction,
             seed=seed,
         )
-        check_count("iterations", iterations)
+        if iterations != "auto":
+            check_count("iterations", iterations)
+        check_positive("tol", tol)
         if start not in get_args(Start):
             raise InputError(f"start={start!r}: choose one of {', '.join(get_args(Start))}.")
-        self.iterations, self.start = iterations, start
-        if samples is not None:
-            check_count("samples", samples)
-        self.samples = samples
-        self.register_buffer("u", torch.empty(0, 0, device="cpu"))
+        self.iterations, self.tol, self.start = iterations, tol, start
+        self._payments, self._has_warned = 0, False
+        self.keep_vectors(samples, stored_as, stored_in)
+        self.recent = RecentVectors()
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
-        """The penalty; with `index`, J v is stored for the next time."""
-        rows = None if index is None else self._rows(J, index)
-        pairing = Pairing() if torch.is_grad_enabled() and self.reduction != "none" else None
+        """The penalty; the direction of J v is kept for the next time."""
+        rows = None if index is None else self.rows(J, index)
+        value, u, v = self._found(J, rows)
+        if rows is not None:
+            self.store(rows, u)
+        elif self._has_memory:
+            self.recent.remember(J, u)
+        if rows is None and torch.is_grad_enabled() and not (tracing() or inside_torch_func()):
+            self._look_further(J, u, v)
+        return value
+
+    def estimated(self, J: Linearization, index: Tensor | None, labels: Tensor | None) -> Tensor:
+        return self._found(J, None if index is None else self.rows(J, index))[0]
+
+    def exactly(self, J: Linearization, index: Tensor | None, labels: Tensor | None) -> Tensor:
+        e = spectral_norm(J, tol=1e-3, max_iterations=100)
+        return self.carried(J, e.sigma, [(e.u, e.v)])
+
+    def _found(self, J: Linearization, rows: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """The penalty, J v/‖J v‖, and v (of any length)."""
+        is_live = torch.is_grad_enabled() and self.reduction != "none"
+        pairing = Pairing() if is_live else None
         with torch.no_grad():
-            u, is_guess = (self._first(J), self.start == "output") if rows is None else self._stored(J, rows)
-            for _ in range(self.iterations - 1):
-                u = normalized(J.jvp(normalized(J.vjp(u))))
+            u, is_guess = self._begin(J, rows)
             scale, rest = split_factor(self.factor(len(u)), J)
-            if is_guess or not self.is_plain:
-                v = normalized(J.vjp(u))
-                w = J.jvp(v, pairing)
-                sigma = size = norms(w)
+            if is_guess or not self.is_plain or self.iterations == "auto":
+                v, w, pairing = self._refined(J, u, is_live)
+                sigma = length = norms(w)
                 value, slopes = self.shaped(sigma)
                 if pairing is not None:
-                    J.vjp(divided(w, size, scale * slopes), pairing)
+                    J.vjp(divided(w, length, scale * slopes), pairing)
             else:  # u is about what J v is now, and may stand for it in the gradient; a first guess may not
-                c = J.vjp(u, pairing)
-                w = J.jvp(divided(c, norms(c), scale), pairing)
-                size = norms(w)
-                value, _ = self.shaped(size / scale)
-            if rows is not None:
-                self._store(rows, divided(w, size))
+                c = J.vjp(self._advanced(J, u), pairing)
+                v = divided(c, norms(c), scale)
+                w = J.jvp(v, pairing)
+                length = norms(w)
+                value, _ = self.shaped(length / scale)
+            directions = divided(w, length)
         if torch.is_grad_enabled() and self.reduction == "none":
-            return self.for_each(J, sigma, [(divided(w, size), v)])
-        return value if pairing is None else pairing.handed_over(value, rest)
+            value = self.for_each(J, sigma, [(directions, v)])
+        return value if pairing is None else pairing.handed_over(value, rest), directions, v
+
+    @torch.no_grad()
+    def _look_further(self, J: Linearization, u: Tensor, v: Tensor) -> None:
+        """Whether ten more rounds lead elsewhere, in a few steps of a training."""
+        self._payments += 1
+        if self._has_warned or self._payments not in LOOKS:
+            return
+        self.pace.is_unusual = True  # this step takes longer
+        further = u
+        for _ in range(10):
+            right = normalized(J.vjp(further))
+            w = J.jvp(right)
+            further = normalized(w)
+        sigma, shares = (
+            norms(w),
+            (flat(u) * flat(further)).sum(1) * (flat(normalized(v)) * flat(right)).sum(1),
+        )
+        if float((sigma * shares).sum()) < ALIGNED * float(sigma.sum()):
+            self._has_warned = True
+            low = 1 - float(norms(J.jvp(normalized(v))).sum() / sigma.sum())
+            warnings.warn(
+                f"The spectral penalty finds σ {low:.0%} too low, in directions that are not yet the most "
+                "sensitive ones: its gradient is roughly right only. Pass index= (the positions of the "
+                "samples in the data set), or take iterations=2 or more, or iterations='auto'. "
+                "print(penalty.report(J)) measures how good it is.",
+                stacklevel=4,
+            )
+
+    def _refined(self, J: Linearization, u: Tensor, is_live: bool) -> tuple[Tensor, Tensor, Pairing | None]:
+        """v and J v after all rounds, and the pairing that the last sweep has left its vectors in."""
+        space, is_auto = Ritz(J, u), self.iterations == "auto"
+        for left in reversed(range(self._rounds(J))):
+            v = space.right()
+            pairing = Pairing() if is_live and (is_auto or left == 0) else None
+            w = J.jvp(v, pairing)
+            if left == 0 or (is_auto and bool(space.gap(w) <= self.tol)):
+                break
+            space.grow(w)
+        return v, w, pairing
+
+    def _advanced(self, J: Linearization, u: Tensor) -> Tensor:
+        """u after all rounds but the last."""
+        space = Ritz(J, u)
+        for _ in range(self._rounds(J) - 1):
+            w = J.jvp(space.right())
+            space.grow(w)
+            u = normalized(w)
+        return u
+
+    def _rounds(self, J: Linearization) -> int:
+        """No more than the space has dimensions."""
+        if self.iterations == "auto":
+            if tracing():
+                refuse("iterations='auto' looks at values, which a compiled step cannot: give a number.")
+            return MOST_ROUNDS
+        return min(self.iterations, 1 + min(size(J.input_shape), size(J.output_shape)))
+
+    def _begin(self, J: Linearization, rows: Tensor | None) -> tuple[Tensor, bool]:
+        """u, and whether it is a guess, for some at least. (A compiled step cannot ask, and takes stored ones
+        for none.)"""
+        if rows is None and not self._has_memory:
+            return self._first(J), self.start != "random"
+        u, known = self.recent.guess(J) if rows is None else self.recalled(J, rows)
+        is_complete = not tracing() and bool(known.all())
+        if not is_complete:
+            u = torch.where(column(known, u), u, self._first(J))
+        return u, rows is None or not (tracing() or is_complete)
+
+    @property
+    def _has_memory(self) -> bool:
+        return self.start == "recent" and not inside_torch_func()
 
     def _first(self, J: Linearization) -> Tensor:
         if self.start == "random":
@@ -119,75 +226,8 @@ class SpectralPenalty(NormPenalty):
             scores = scores - scores.mean(1, keepdim=True)
         return normalized(normalized(scores) + STIR * fixed_direction(J.output_shape, J))
 
-    def _stored(self, J: Linearization, rows: Tensor) -> tuple[Tensor, bool]:
-        """And whether it is a guess for some. (A compiled step cannot ask: it takes it that none is.)"""
-        u = self.u[rows]
-        seen = u.any(1, keepdim=True)
-        is_guess = not tracing() and bool(J.agreed(not bool(seen.all())))
-        if tracing() or is_guess:
-            u = torch.where(seen, u, flat(self._first(J)))
-        return u.view(J.output_shape), is_guess
-
-    @torch.no_grad()
-    def _store(self, rows: Tensor, directions: Tensor) -> None:
-        """Keep the directions. A sample whose J v is zero, or has overflowed, begins again with a guess: from
-        a u with Jᵀu = 0 no later step leads anywhere.
-        """
-        new = flat(directions).nan_to_num_(0.0, 0.0, 0.0)
-        if new.shape[1:] == self.u.shape[1:]:  # else another network has come in between
-            self.u.index_copy_(0, rows, new)
-
-    def _rows(self, J: Linearization, index: Tensor) -> Tensor:
-        """The index, and room for its vectors."""
-        if tracing() and self.samples is None:
-            refuse(
-                "A compiled step cannot make room for vectors as samples come by: say how many there are, "
-                "SpectralPenalty(samples=len(dataset))."
-            )
-        index, last = _checked(index, J.output_shape[0])
-        _make_room(self, last + 1, J.output_shape[1:].numel(), J.dtype, J.device)
-        return index.to(J.device)
-
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        if prefix + "u" in state_dict:  # as many rows as were saved
-            self.u = torch.empty_like(state_dict[prefix + "u"], device=self.u.device)
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.extra_repr()})"
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, iterations={self.iterations}"
-
-
-@while_tracing
-def _make_room(
-    penalty: SpectralPenalty, samples: int, n_out: int, dtype: torch.dtype, device: torch.device
-) -> None:
-    u = penalty.u
-    samples = max(samples, penalty.samples or 0)
-    if len(u) >= samples and u.shape[1:] == (n_out,) and u.dtype == dtype and u.device == device:
-        return
-    table = u if u.shape[1:] == (n_out,) else u.new_empty(0, n_out)
-    table = table.to(dtype=dtype, device=device)
-    missing = samples - len(table)
-    if missing > 0:  # grow in large steps, since a first epoch asks for row after row
-        table = torch.cat([table, table.new_zeros(max(missing, len(table) // 2), n_out)])
-    penalty.u = table.detach()
-
-
-def _checked(index: object, batch: int) -> tuple[Tensor, int]:
-    """The index as whole numbers, and the largest of them (which a compiled step does not know)."""
-    index = as_tensor(index)
-    if index.shape != (batch,) or index.is_floating_point() or index.dtype == torch.bool:
-        raise InputError(
-            f"index has shape {tuple(index.shape)} and dtype {index.dtype}; it must hold the "
-            f"position in the data set of each of the {batch} samples, as whole numbers."
-        )
-    index = index.long()
-    if tracing():
-        return index, -1
-    first, last = (int(n) for n in index.aminmax())
-    if first < 0 or last >= MAX_SAMPLES:
-        raise InputError(
-            f"index goes from {first} to {last}; positions in a data set start at 0, "
-            "and there is a stored vector for each up to the largest."
-        )
-    return index, last

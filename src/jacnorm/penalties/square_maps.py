@@ -33,12 +33,18 @@ class TracePenalty(NormPenalty):
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
         _check_square(J, "trace")
-        if self.probes == "all":
+        return self._probed(J, self.probes)
+
+    def exactly(self, J: Linearization, index: Tensor | None, labels: Tensor | None) -> Tensor:
+        return self._probed(J, "all")
+
+    def _probed(self, J: Linearization, probes: int | Literal["all"]) -> Tensor:
+        if probes == "all":
             vectors = [basis(J.output_shape, J, i) for i in range(size(J.output_shape))]
             share = 1.0
         else:
-            vectors = [torch.where(self.random(J.output_shape, J) < 0, -1.0, 1.0) for _ in range(self.probes)]
-            share = 1 / self.probes
+            vectors = [torch.where(self.random(J.output_shape, J) < 0, -1.0, 1.0) for _ in range(probes)]
+            share = 1 / probes
         vectors = [e.to(J.dtype) for e in vectors]
         pairing = Pairing() if len(vectors) == 1 else None
         with torch.no_grad():

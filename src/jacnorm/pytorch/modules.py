@@ -100,6 +100,7 @@ class _State:
     def restore(self) -> None:
         with torch.no_grad():
             for buffer, before in self._buffers.items():
-                buffer.copy_(before)
+                if not torch.equal(buffer, before):  # a graph that has saved it would take offence at a write
+                    buffer.copy_(before)
         for parameter, gradient in self._gradients.items():
             parameter.grad = gradient

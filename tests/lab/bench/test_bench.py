@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import jacnorm as jn
-from jacnorm.lab.bench import forms, memory, parts, peers, suites, timing
+from jacnorm.lab.bench import forms, memory, parts, peers, starts, suites, timing, zoo
 from jacnorm.lab.bench.by_hand import by_hand
 from jacnorm.lab.bench.nets import NETS, batch, make
 from jacnorm.lab.bench.page import markdown, picture
@@ -175,3 +175,35 @@ def test_mistakes(capsys):
     assert "--batch 0: it must be 1 or more" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         main(["bench", "speed"])
+
+
+def test_starts_on_a_small_net(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(starts, "WATCHED", 8)
+    monkeypatch.setattr(starts, "TRIED", 1)
+    out = ["--steps", "8", "--out", str(tmp_path)]
+    for net in ("critic", "LSTM"):  # one beside the other
+        assert main(["bench", "starts", "--nets", net, *out]) == 0
+    assert "| recent samples | 1 | 3 |" in capsys.readouterr().out
+    found = json.loads((tmp_path / "bench.json").read_text())["starts"]
+    assert list(found) == ["critic", "LSTM"]
+    assert all(way["cosine"] > 0.999 for way in found["critic"]["trained"])  # one output: nothing to search
+    ways = {(way["start"], way["rounds"]): way for way in found["LSTM"]["trained"]}
+    assert ways["scores", 3]["products"] == 7
+    assert ways["index=", 1]["products"] == 2
+    assert ways["J on a random v", 1]["products"] == 3
+    assert ways["scores", 3]["cosine"] > ways["scores", 1]["cosine"]
+    assert (tmp_path / "starts.svg").exists()
+
+
+@pytest.mark.parametrize("pupil", zoo.PUPILS, ids=lambda p: p.name)
+def test_every_pupil_has_something_to_learn(pupil):
+    lesson = starts.Lesson(pupil)
+    J = lesson.linearized(torch.arange(4))
+    assert J.reason is None
+    pupil.loss(J.output, lesson.targets[:4]).backward()
+    assert all(p.grad is not None for p in lesson.net.parameters() if pupil.at is None or p.dim() > 1)
+
+
+def test_a_pupil_that_there_is_not(capsys):
+    assert main(["bench", "starts", "--nets", "LeNet,Alice"]) == 2
+    assert "there is no 'Alice'" in capsys.readouterr().err

@@ -13,12 +13,16 @@ import torch
 from ..bench import suites
 from ..bench.nets import NETS
 from ..bench.page import markdown, picture
+from ..bench.starts import STEPS, starts
+from ..bench.starts_page import picture_of_starts
+from ..bench.zoo import PUPILS, Pupil
 from ..checkpoint import write_atomically
 from ..cli import add_command, add_data_root, need_one_or_more, prepare_folder
+from ..errors import UsageError
 from ..results import read_result
 from ..run import environment
 
-SUITES = ("methods", "training", "batch_sizes", "outputs", "depth", "measure")
+SUITES = ("methods", "training", "batch_sizes", "outputs", "depth", "measure", "starts")
 
 
 def add(commands: Any) -> None:
@@ -26,7 +30,8 @@ def add(commands: Any) -> None:
         commands,
         "bench",
         "Measure what penalties cost and how good they are, beside what other libraries do.",
-        "jacnorm bench methods --net lenet --batch 32\n  jacnorm bench training --data kmnist --epochs 15",
+        "jacnorm bench methods --net lenet --batch 32\n  jacnorm bench training --data kmnist --epochs 15\n"
+        "  jacnorm bench starts --nets LeNet,GNN",
     )
     parser.add_argument("suite", choices=SUITES, help="what to measure")
     parser.add_argument("--net", choices=NETS, default="lenet", help="for methods (default: lenet)")
@@ -36,12 +41,19 @@ def add(commands: Any) -> None:
     add_data_root(parser)
     parser.add_argument("--epochs", type=int, default=suites.EPOCHS, help="for training (default: 15)")
     parser.add_argument("--images", type=int, default=10_000, help="for measure (default: 10000)")
+    parser.add_argument(
+        "--nets", help=f"for starts, with commas: {', '.join(p.name for p in PUPILS)} (default: all)"
+    )
+    parser.add_argument(
+        "--steps", type=int, default=STEPS, help=f"of training, for starts (default: {STEPS})"
+    )
     parser.add_argument("--out", type=Path, default=Path("bench"), help="folder (default: bench)")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
-    need_one_or_more(args, "batch", "epochs", "images")
+    need_one_or_more(args, "batch", "epochs", "images", "steps")
+    pupils = _pupils(args.nets)
     prepare_folder("--out", args.out)
     torch.set_num_threads(1)
     runs: dict[str, Callable[[], dict[str, Any]]] = {
@@ -54,21 +66,37 @@ def run(args: argparse.Namespace) -> None:
     }
     file = args.out / "bench.json"
     found = read_result(file) if file.exists() else {}
-    result = runs[args.suite]()
-    if args.suite == "methods":  # one net beside the others
-        result = found.get("methods", {}) | {args.net: result}
-    found |= {args.suite: result, "environment": environment(torch.device("cpu"))}
-    _write(args.out, found)
+    found["environment"] = environment(torch.device("cpu"))
+    if args.suite == "starts":
+        for pupil in pupils:  # each is written when it is there: it takes minutes
+            found["starts"] = found.get("starts", {}) | {pupil.name: starts(pupil, args.steps)}
+            _write(args.out, found)
+    else:
+        result = runs[args.suite]()
+        if args.suite == "methods":  # one net beside the others
+            result = found.get("methods", {}) | {args.net: result}
+        found[args.suite] = result
+        _write(args.out, found)
     print(markdown({args.suite: found[args.suite], "environment": found["environment"]}))
     print(f"All of it: {args.out / 'index.md'}")
+
+
+def _pupils(names: str | None) -> list[Pupil]:
+    known = {pupil.name: pupil for pupil in PUPILS}
+    chosen = list(known) if names is None else [name.strip() for name in names.split(",")]
+    unknown = [name for name in chosen if name not in known]
+    if unknown:
+        raise UsageError(f"--nets: there is no {unknown[0]!r}: choose of {', '.join(known)}")
+    return [known[name] for name in chosen]
 
 
 def _write(folder: Path, found: dict[str, Any]) -> None:
     write_atomically(folder / "bench.json", (json.dumps(_rounded(found), indent=1) + "\n").encode())
     write_atomically(folder / "index.md", markdown(found).encode())
-    figure = picture(found)
-    if figure is not None:
-        figure.savefig(folder / "cost-and-error.svg", metadata={"Date": None})
+    for name, draw in (("cost-and-error", picture), ("starts", picture_of_starts)):
+        figure = draw(found)
+        if figure is not None:
+            figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
 
 
 def _rounded(value: Any) -> Any:

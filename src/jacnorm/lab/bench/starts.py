@@ -1,0 +1,173 @@
+"""Where the iteration should start: products taken against the cosine of the gradient with the exact one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ... import Linearization, SpectralPenalty, linearize
+from ...estimators.operator import column, flat, normalized
+from ..evaluate.common import progress
+from .zoo import Pupil
+
+BATCH = 32
+STEPS = 150  # of training
+WATCHED = 75  # of these, the last, in which those with a memory look on
+TRIED = 2  # batches that no way has seen, and over which numbers are averaged
+
+
+class FromLoss(SpectralPenalty):
+    """u is the gradient of the loss in the scores, were the predicted class the label; of images, the
+    output."""
+
+    def _first(self, J: Linearization) -> Tensor:
+        z = J.output.detach()
+        if z.dim() > 3 or z.shape[-1] == 1:
+            return normalized(z)
+        guess = F.one_hot(z.argmax(-1), z.shape[-1])
+        return normalized(z.softmax(-1) - guess)
+
+
+class FromMean(SpectralPenalty):
+    """u is the mean vector of the batches before, each turned to the side of the others."""
+
+    mean: Tensor | None = None
+
+    def _first(self, J: Linearization) -> Tensor:
+        return super()._first(J) if self.mean is None else self.mean.expand(J.output_shape)
+
+    def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
+        value, u, _ = self._found(J, None)
+        mean = u[:1] if self.mean is None else self.mean
+        turned = u * column((flat(u) * flat(mean)).sum(1).sign(), u)
+        self.mean = normalized(0.9 * mean + turned.mean(0, keepdim=True))
+        return value
+
+
+class Refined(SpectralPenalty):
+    """J v takes the place of u in the gradient: a product more."""
+
+    def _begin(self, J: Linearization, rows: Tensor | None) -> tuple[Tensor, bool]:
+        return super()._begin(J, rows)[0], True
+
+
+class Trusting(SpectralPenalty):
+    """u stays in the gradient, though it comes from other samples: a product less."""
+
+    def _begin(self, J: Linearization, rows: Tensor | None) -> tuple[Tensor, bool]:
+        return super()._begin(J, rows)[0], False
+
+
+@dataclass(frozen=True)
+class Way:
+    name: str
+    make: Callable[[], SpectralPenalty]
+    has_index: bool = False
+    rounds: int | str = 1
+
+
+def _way(name: str, kind: type[SpectralPenalty], rounds: int | str, **options: Any) -> Way:
+    indexed = options.pop("index", False)
+    return Way(name, lambda: kind(1.0, rounds, **options), indexed, rounds)  # type: ignore[arg-type]
+
+
+STARTS: tuple[tuple[str, type[SpectralPenalty], dict[str, Any]], ...] = (
+    ("recent samples", SpectralPenalty, {}),
+    ("recent samples, not refined", Trusting, {}),
+    ("scores", SpectralPenalty, {"start": "output"}),
+    ("the loss's gradient", FromLoss, {"start": "output"}),
+    ("the mean vector", FromMean, {"start": "output"}),
+    ("J on a random v", SpectralPenalty, {"start": "random"}),
+    ("J on a random v, refined", Refined, {"start": "random"}),
+    ("index=", SpectralPenalty, {"index": True}),
+)
+MOST = {"recent samples": (1, 2, 3, "auto"), "scores": (1, 2, 3)}  # rounds; of the others 1 and 2
+WAYS = tuple(
+    _way(name, kind, rounds, **options)
+    for name, kind, options in STARTS
+    for rounds in MOST.get(name, (1,) if "refined" in name else (1, 2))
+)
+
+
+def starts(pupil: Pupil, steps: int = STEPS) -> dict[str, Any]:
+    """Of one net, untrained and trained: products, cosine and error of σ of each way."""
+    with torch.random.fork_rng(), progress(steps, pupil.name, " steps") as bar:
+        torch.manual_seed(0)
+        lesson = Lesson(pupil)
+        before = lesson.tried()
+        for left in reversed(range(steps)):
+            lesson.step(is_watched=left < WATCHED)
+            bar.update()
+        return {"untrained": before, "trained": lesson.tried()}
+
+
+class Lesson:
+    """One net that learns, with every way looking on."""
+
+    def __init__(self, pupil: Pupil):
+        self.pupil, self.net = pupil, pupil.make()
+        self.x, self.targets = pupil.data()
+        self.optimizer = torch.optim.Adam(self.net.parameters(), lr=2e-3)
+        self.count = min(len(self.x) - TRIED * BATCH, 30 * BATCH)  # few enough to come by several times
+        self.order = torch.empty(0, dtype=torch.long)
+        self.penalties = {(way.name, way.rounds): way.make() for way in WAYS}
+
+    def step(self, *, is_watched: bool) -> None:
+        if len(self.order) < BATCH:
+            self.order = torch.randperm(self.count)
+        rows, self.order = self.order[:BATCH], self.order[BATCH:]
+        J = self.linearized(rows)
+        if is_watched:
+            with torch.no_grad():
+                for way in WAYS:
+                    if way.rounds == 1 or way.has_index or "recent" in way.name:
+                        self.penalties[way.name, way.rounds](J, index=rows if way.has_index else None)
+        loss = self.pupil.loss(J.output, self.targets[rows])
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+
+    def linearized(self, rows: Tensor) -> Linearization:
+        return linearize(self.net, self.x[rows], at=self.pupil.at)
+
+    def tried(self) -> list[dict[str, Any]]:
+        """New samples, or with index= those that came by last."""
+        return [self._tried(way) for way in WAYS]
+
+    def _tried(self, way: Way) -> dict[str, Any]:
+        penalty = self.penalties[way.name, way.rounds]
+        reports, products = [], 0
+        for i in range(TRIED):
+            new = torch.arange(BATCH) + self.count + i * BATCH
+            rows = torch.arange(BATCH) + i * BATCH if way.has_index else new
+            index = rows if way.has_index else None
+            J = self.linearized(rows)
+            reports.append(penalty.report(J, index, samples=BATCH))
+            products += _products(penalty, J, index)
+        return {
+            "start": way.name,
+            "rounds": way.rounds,
+            "products": products / TRIED,
+            "cosine": sum(r.cosine for r in reports) / TRIED,
+            "error": -sum(r.error for r in reports) / TRIED,
+        }
+
+
+def _products(penalty: SpectralPenalty, J: Linearization, index: Tensor | None) -> int:
+    """That a payment takes."""
+    count, take = 0, J._take
+
+    def counted(*given: Any) -> Tensor | None:
+        nonlocal count
+        count += 1
+        return take(*given)
+
+    J._take = counted  # type: ignore[method-assign]
+    with torch.enable_grad():
+        penalty.estimated(J, index, None)
+    return count

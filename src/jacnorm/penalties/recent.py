@@ -1,0 +1,73 @@
+"""What u was for samples that came by lately: where outputs are alike, sensitive directions are, too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..estimators.operator import flat, normalized, size
+from ..linearization import Linearization
+from ..pytorch.tracing import while_tracing
+
+MOST = 128  # samples
+NUMBERS = 2**22  # of all their vectors
+SHARPNESS = 16  # the power of the cosine between outputs by which samples count
+
+
+class RecentVectors(nn.Module):
+    """The outputs of the last samples and their u, both as unit rows; zero where there has been none."""
+
+    outputs: Tensor
+    u: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("outputs", torch.empty(0, 0, device="cpu"))
+        self.register_buffer("u", torch.empty(0, 0, device="cpu"))
+
+    def guess(self, J: Linearization) -> tuple[Tensor, Tensor]:
+        """u for each sample of J, and for which there is any to go by.
+
+        It is that of the sample with the most similar output, after a power step on Σ_j w_j u_j u_jᵀ, which
+        takes the mean of all that resemble it. (Signs of u mean nothing, and do not matter there.)
+        """
+        make_room(self, size(J.output.shape), size(J.output_shape), J.dtype, J.device)
+        cosines = _unit_rows(J) @ self.outputs.T
+        nearest = self.u[cosines.argmax(1)]
+        weights = cosines.clamp_min(0) ** SHARPNESS * (nearest @ self.u.T)
+        u = normalized(weights @ self.u)
+        return u.view(J.output_shape), u.any(1)
+
+    @torch.no_grad()
+    def remember(self, J: Linearization, directions: Tensor) -> None:
+        """The newest come first, and the oldest go."""
+        new = flat(directions).nan_to_num(0.0, 0.0, 0.0)
+        for table, rows in ((self.outputs, _unit_rows(J)), (self.u, new)):
+            table.copy_(torch.cat([rows, table])[: len(table)])
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        for name in ("outputs", "u"):  # as many rows as were saved; earlier versions saved none
+            saved = state_dict.setdefault(prefix + name, torch.empty(0, 0))
+            setattr(self, name, torch.empty_like(saved, device=getattr(self, name).device))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+def _unit_rows(J: Linearization) -> Tensor:
+    rows = flat(J.output.detach().to(J.dtype))
+    if rows.shape[1] > 1:
+        rows = rows - rows.mean(1, keepdim=True)
+    return normalized(rows).nan_to_num(0.0, 0.0, 0.0)
+
+
+@while_tracing
+def make_room(
+    recent: RecentVectors, n_keys: int, n_out: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    rows = max(1, min(MOST, NUMBERS // (n_keys + n_out)))
+    for name, numbers in (("outputs", n_keys), ("u", n_out)):
+        table = getattr(recent, name)
+        if table.shape[1] != numbers or (table.dtype, table.device) != (dtype, device):
+            with torch.inference_mode(False):  # or what a validation step begins could not be trained with
+                setattr(recent, name, torch.zeros(rows, numbers, dtype=dtype, device=device))
