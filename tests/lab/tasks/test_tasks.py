@@ -2,6 +2,7 @@
 
 import math
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ from jacnorm.lab.cli import main
 from jacnorm.lab.config import RunConfig, make_config
 from jacnorm.lab.run import DivergedError
 from jacnorm.lab.settings import ConfigError
+from jacnorm.lab.sweep.experiment import read_experiment
+from jacnorm.lab.sweep.run import check_names
 from jacnorm.lab.task import task_of
 
 
@@ -204,3 +207,22 @@ def test_labels_have_the_strength_and_ids_the_task():
 def test_a_task_that_does_not_exist():
     with pytest.raises(ConfigError, match="task = 'dpn': choose one of classification, gan, policy, dqn"):
         make_config({"task": "dpn"})
+
+
+FUTURE = sorted((Path(__file__).parents[3] / "paper" / "future").glob("*/experiment.toml"))
+
+
+@pytest.mark.parametrize("file", FUTURE, ids=lambda file: file.parent.name)
+def test_our_experiments_can_be_swept_and_say_what_is_expected(file):
+    experiment = read_experiment(file)
+    check_names(experiment.runs)
+    assert experiment.runs[0].label == "none"  # what the others are compared with
+    assert experiment.claims
+    text = file.read_text()
+    assert "Written before the runs." in text
+    assert "# Expected: " in text or "expectation" in text
+    assert "# Against it: " in text
+
+
+def test_there_are_such_experiments():
+    assert len(FUTURE) == 8
