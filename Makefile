@@ -66,7 +66,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 # torchattacks is an oracle for tests alone; what it declares pins an old requests and pulls torchvision.
 .venv/installed: .venv/lab
 	@echo "Installing what the tests need; this takes a minute or two."
-	$(PIP) -e '.[lab,ray,integrations,docs,dev]'
+	$(PIP) -e '.[lab,ray,integrations,rl,docs,dev]'
 	$(PIP) --no-deps torchattacks==3.5.1
 	touch $@
 

@@ -12,11 +12,10 @@ import time
 
 import torch
 
+from jacnorm.lab.classification import start, train_epoch, train_step
 from jacnorm.lab.config import RunConfig
 from jacnorm.lab.data import DataSet, Split, batches, load
 from jacnorm.lab.progress import Progress
-from jacnorm.lab.run import start
-from jacnorm.lab.train import train_epoch, train_step
 
 IMAGES, ROUNDS = 6400, 7
 
@@ -42,7 +41,7 @@ def main(name="kmnist"):
                 train_step(run, images, labels, index)
 
         progress = Progress(quiet=True)
-        with progress.training(run.config, 0, IMAGES):
+        with progress.training(run):
             pairs = [
                 (seconds(bare), seconds(lambda r=run, p=progress: train_epoch(r, train, 0, p)))
                 for _ in range(ROUNDS)

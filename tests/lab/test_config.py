@@ -14,7 +14,7 @@ def test_defaults_are_the_papers():
     [
         ({"learning_rte": 0.1}, "did you mean 'learning_rate'"),
         ({"learning-rate": 0.1}, "did you mean 'learning_rate'"),
-        ({"zzz": 1}, "choose one of data, net"),
+        ({"zzz": 1}, "choose one of task, method"),
         ({"lr": 0.1}, "did you mean 'learning_rate'"),
         ({"train": {"epochs": 1}}, r"\[train\]: settings stand by themselves"),
         ({"method": "spectrl"}, "did you mean 'spectral'"),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from .. import linearize, spectral_norm
 from ..errors import NonFiniteError
@@ -22,28 +25,130 @@ from ..penalties import (
     SpectralPenalty,
 )
 from .attacks import perturbed
+from .checkpoint import part, prefixed
 from .config import RunConfig
 from .data import DataSet, Split, batches, crop_and_flip
+from .data import load as load_data
+from .data.catalog import SETS
 from .errors import UsageError
-from .nets import Normalized, build, fingerprint, is_own
-from .progress import Progress
+from .nets import NETS, NetError, Normalized, build, check_fits, fingerprint, is_own
+from .progress import Progress, Tally
 from .run import SGD, Run, Share
+from .wording import did_you_mean
+
+HELD_OUT = 1 / 6  # of the train split, under the protocol "held-out"
 
 SIGMA_IMAGES = 500  # enough for a mean; the exact σ of each costs as many products as there are classes
 
 
-def start(config: RunConfig, data: DataSet, device: torch.device | str, share: Share | None = None) -> Run:
-    share = share or Share()
+class Classification(Run):
+    """Everything that an epoch changes."""
+
+    unit = "images"
+
+    def __init__(self, config: RunConfig, data: DataSet, model: Normalized, share: Share):
+        super().__init__(config, share)
+        self.config, self.model, self.data = config, model, data
+        self.device = model.mean.device
+        weight_decay = config.weight if config.method == "l2" else 0.0
+        self.optimizer = SGD(model.parameters(), config.learning_rate, config.momentum, weight_decay)
+        self.penalty = make_penalty(config, share.rank)
+        self.noise = torch.Generator(self.device)  # where attacks start
+        self.fingerprint = fingerprint(model.body) if is_own(config.net) else None
+
+    @cached_property
+    def split(self) -> DataSet:
+        """What it is trained and validated on."""
+        return trained_on(self.config, self.data).to(self.device)
+
+    @cached_property
+    def body(self) -> nn.Module:
+        """The model's, or that spread over processes: made when all have the same weights."""
+        return self.share.spread(self.model.body)
+
+    @property
+    def work(self) -> int:  # type: ignore[override]
+        return len(self.split.train)
+
+    def epoch(self, epoch: int, progress: Progress) -> dict[str, Any]:
+        metrics = train_epoch(self, self.split.train, epoch, progress)
+        scores = validate(self, self.split.test)
+        return metrics | {f"validation_{name}": value for name, value in scores.items()}
+
+    def test(self) -> dict[str, float]:
+        return validate(self, self.data.test.to(self.device), "the test split")
+
+    def tensors(self) -> dict[str, Tensor]:
+        velocity = {str(i): v for i, v in enumerate(self.optimizer.velocity)}
+        kept = {"model": self.model.state_dict(), "momentum": velocity}
+        if self.penalty is not None:
+            kept["penalty"] = self.penalty.state_dict()
+        return {name: t for part, of in kept.items() for name, t in prefixed(part, of).items()}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        self.model.load_state_dict(part("model", tensors))
+        momentum = part("momentum", tensors)
+        for i, velocity in enumerate(self.optimizer.velocity):
+            if str(i) in momentum:  # older files have none for a parameter that had no gradient yet
+                velocity.copy_(momentum[str(i)])
+        if self.penalty is not None:
+            self.penalty.load_state_dict(part("penalty", tensors))
+
+    def weights(self) -> dict[str, Tensor]:
+        return self.model.state_dict()
+
+    def line(self, m: Mapping[str, Any]) -> str:
+        return (
+            f"loss {m['train_loss']:.4f}  validation: loss {m['validation_loss']:.4f} "
+            f"accuracy {m['validation_accuracy']:.2%} σ {m['validation_sigma']:.3f}  "
+            f"{m['images_per_second']:,.0f} images/s"
+        )
+
+    @property
+    def advice(self) -> str:
+        if self.penalty is None:
+            return super().advice
+        rate, weight = self.config.learning_rate, self.config.weight
+        return f"{super().advice} or weight (they are {rate} and {weight})"
+
+
+def load(config: RunConfig, data_root: Path | str | None, runs: Path) -> DataSet:
+    return load_data(config.data, data_root)
+
+
+def start(
+    config: RunConfig, data: DataSet, device: torch.device | str, share: Share | None = None
+) -> Classification:
     torch.manual_seed(config.seed)
+    run_data = trained_on(config, data)
     _, channels, height, _ = data.train.images.shape
     body = build(config.net, channels, height, len(data.classes), config.width)
-    mark = fingerprint(body) if is_own(config.net) else None
-    model = Normalized(body, data.mean, data.std).to(device)
+    model = Normalized(body, run_data.mean, run_data.std).to(device)
     check_fits(model, data)
-    weight_decay = config.weight if config.method == "l2" else 0.0
-    optimizer = SGD(model.parameters(), config.learning_rate, config.momentum, weight_decay)
-    penalty, noise = make_penalty(config, share.rank), torch.Generator(device)
-    return Run(config, share, model, model.body, optimizer, penalty, noise, [], mark)
+    return Classification(config, data, model, share or Share())
+
+
+def trained_on(config: RunConfig, data: DataSet) -> DataSet:
+    """With the split to validate on in the place of test."""
+    return data.held_out(HELD_OUT, seed=0) if config.protocol == "held-out" else data
+
+
+def check_names(config: RunConfig) -> None:
+    """A user's own net is not looked for."""
+    if config.data not in SETS:
+        raise UsageError(f"there is no data set {config.data!r}: {did_you_mean(config.data, SETS)}")
+    if config.net not in NETS and not is_own(config.net):
+        raise NetError(
+            f"there is no net {config.net!r}: {did_you_mean(config.net, NETS)}, or package.module:factory"
+        )
+
+
+def told(config: RunConfig, result: dict[str, Any]) -> str:
+    test = result["test"]
+    return (
+        f"{config.label} on {config.data}: test accuracy {test['accuracy']:.2%}, loss {test['loss']:.4f}, "
+        f"mean σ {test['sigma']:.3f} (normalized input, first {test['sigma_images']} images)"
+    )
 
 
 def check_start(config: RunConfig, data: DataSet) -> None:
@@ -53,23 +158,6 @@ def check_start(config: RunConfig, data: DataSet) -> None:
             start(config, data, "cpu")
     except UsageError as error:
         raise UsageError(f"net = {config.net!r}: {error}") from error
-
-
-def check_fits(model: Normalized, data: DataSet) -> None:
-    """One score for each class, or a user's own net gets an obscure error deep in the loss."""
-    try:
-        with torch.no_grad():
-            output = model.eval()(data.train.images[:2])
-    except (RuntimeError, ValueError) as error:
-        shape = tuple(data.train.images.shape[1:])
-        raise UsageError(f"the net does not take images of shape {shape}: {error}") from error
-    if not isinstance(output, Tensor):
-        raise UsageError(f"the net returns a {type(output).__name__}; a tensor is needed, a score a class")
-    if output.shape != (2, len(data.classes)):
-        found = tuple(output.shape)
-        raise UsageError(
-            f"the net gives {found} for 2 images; {(2, len(data.classes))} is needed, a score a class"
-        )
 
 
 def make_penalty(config: RunConfig, rank: int = 0) -> Penalty | None:
@@ -104,7 +192,7 @@ def make_penalty(config: RunConfig, rank: int = 0) -> Penalty | None:
     return makers[config.method]() if config.method in makers else None
 
 
-def train_epoch(run: Run, split: Split, epoch: int, progress: Progress) -> dict[str, Any]:
+def train_epoch(run: Classification, split: Split, epoch: int, progress: Progress) -> dict[str, Any]:
     """One pass over the data; everything random in it depends on the seed and the epoch alone."""
     config, share, begin = run.config, run.share, time.perf_counter()
     generator = torch.Generator().manual_seed(run.seed(epoch))
@@ -124,7 +212,7 @@ def train_epoch(run: Run, split: Split, epoch: int, progress: Progress) -> dict[
             raise run.diverged(f"step {step + 1}", f"The loss is {total}.")
         tally.add(share.weight(labels) * len(labels), loss, penalty, accuracy)
         seen.append(share.of(index))
-        progress.step_done(len(labels), tally.sums)
+        progress.step_done(len(labels), lambda: tally.words(run.history))
     if share.world > 1 and run.penalty is not None:  # the next epoch deals the images out otherwise
         share_vectors(run.penalty, torch.cat(seen))
     seconds = time.perf_counter() - begin
@@ -146,31 +234,9 @@ def scheduled(config: RunConfig, epoch: int) -> float:
     return config.learning_rate * (1 + math.cos(math.pi * epoch / config.epochs)) / 2
 
 
-class Tally:
-    """What the steps of an epoch come to. Numbers are added up when somebody reads them, not at each step."""
-
-    def __init__(self) -> None:
-        self._images: list[float] = []
-        self._steps: list[tuple[Tensor, Tensor, Tensor]] = []
-        self._sums: Tensor | None = None
-
-    def add(self, images: float, loss: Tensor, penalty: Tensor, accuracy: Tensor) -> None:
-        self._images.append(images)
-        self._steps.append((loss, penalty, accuracy))
-
-    def sums(self) -> Tensor:
-        """Of loss, penalty and accuracy, each times its images."""
-        if self._steps:
-            means = torch.stack([torch.stack(column) for column in zip(*self._steps, strict=True)])
-            found = (means * torch.tensor(self._images, device=means.device)).sum(1)
-            self._sums = found if self._sums is None else self._sums + found
-            self._images.clear()
-            self._steps.clear()
-        assert self._sums is not None
-        return self._sums
-
-
-def train_step(run: Run, images: Tensor, labels: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def train_step(
+    run: Classification, images: Tensor, labels: Tensor, index: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """One optimizer step; loss, penalty and accuracy of this process's share of the batch."""
     config, share, weight = run.config, run.share, run.share.weight(labels)
     images, labels = share.taken(images), share.taken(labels)
@@ -196,6 +262,17 @@ def train_step(run: Run, images: Tensor, labels: Tensor, index: Tensor) -> tuple
     run.optimizer.step()
     accuracy = (output.detach().argmax(1) == labels).mean(dtype=loss.dtype)
     return loss.detach(), penalty.detach(), accuracy
+
+
+def validate(run: Classification, split: Split, where: str = "validation") -> dict[str, float]:
+    """The last step of an epoch may be the one that went too far."""
+    try:
+        scores = score(run.model, split)
+    except NonFiniteError as error:
+        raise run.diverged(where, "The network's output has NaN or inf.") from error
+    if not math.isfinite(scores["loss"]):
+        raise run.diverged(where, f"The loss is {scores['loss']}.")
+    return scores
 
 
 @torch.no_grad()

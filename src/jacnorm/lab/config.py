@@ -1,21 +1,18 @@
-"""What defines a run: every setting once, with its default, its help, what it may be and what looks at it.
-
-The command line, the checks of files and the id of a run are made from the fields of `RunConfig`. By one
-version, on one kind of machine, two runs with equal configs have equal results.
-"""
+"""What defines a run: the settings of classification, and the tasks that there are beside it."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tomllib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from functools import cached_property
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
-from .errors import UsageError
+from .nets import is_own
+from .settings import ONE_OR_MORE, PART, POSITIVE, Bound, Kind, Settings, configured, setting
+from .settings import ConfigError as ConfigError  # others take it from here
+from .tasks.kinds import DQNSettings, GANSettings, PolicySettings
 from .wording import did_you_mean
 
 METHODS = ("none", "l2", "spectral-bound", "frobenius", "spectral", "analytic", "margin", "adversarial")
@@ -29,47 +26,15 @@ LABELS = (*METHODS, *(label for _, _, label in VARIANTS.values()))  # what a tab
 CHEAPER = ("every", "budget", "precision")
 TOLD_BY_THE_LABEL = {"method", *(name for name, _, _ in VARIANTS.values()), *CHEAPER}
 
-_KINDS = {
-    int: "a whole number",
-    float: 'a number, or a fraction like "8/255"',
-    bool: "true or false",
-    str: "a word",
-}
-
-
-class ConfigError(UsageError):
-    """A setting that does not exist or makes no sense."""
-
-
-class Bound(NamedTuple):
-    holds: Callable[[Any], bool]
-    text: str
-
-
-POSITIVE = Bound(lambda v: v > 0, "positive")
-ONE_OR_MORE = Bound(lambda v: v >= 1, "1 or more")
-PART = Bound(lambda v: 0 < v <= 1, "above 0 and at most 1")
-
-
-def setting(
-    default: Any, text: str, may_be: Bound | tuple[str, ...] | None = None, first: Any = None, **only: str
-) -> Any:
-    """A field of a config: its default, its help, and a bound or the choices that there are.
-
-    `only` names another setting and the values of it with which this one is looked at. With others it makes
-    no other run. `first` is the default of the first version, where that was another: ids must stay.
-    """
-    first = default if first is None else first
-    conditions = {name: tuple(values.split()) for name, values in only.items()}
-    return field(
-        default=default, metadata={"text": text, "may_be": may_be, "first": first, "only": conditions}
-    )
+# Of the last epoch, on the test split; of the best and the mean of the last ten, on the validation split.
+QUANTITIES = dict.fromkeys(("accuracy", "best_accuracy", "late_accuracy"), ("points of accuracy", 2))
 
 
 @dataclass(frozen=True)
-class RunConfig:
+class RunConfig(Settings):
     """The defaults are the paper's LeNet runs, on the small data set that needs no download."""
 
+    task: str = setting("classification", "what is trained", ("classification",))
     data: str = setting("digits", "digits, kmnist, fashion-mnist, mnist or cifar10")
     net: str = setting(
         "mlp", "mlp, lenet, vgg16, resnet18, or your own package.module:factory (called without arguments)"
@@ -164,6 +129,9 @@ class RunConfig:
         1, "classes with the highest scores that may be the nearest", ONE_OR_MORE, method="margin"
     )
 
+    quantities: ClassVar[Mapping[str, tuple[str, int]]] = QUANTITIES
+    told_by_the_label: ClassVar[set[str]] = TOLD_BY_THE_LABEL
+
     def __post_init__(self) -> None:
         for method, (name, value, label) in VARIANTS.items():
             if self.method == label:
@@ -171,25 +139,11 @@ class RunConfig:
                     f'method = "{label}": tables call it so; write method = "{method}" and '
                     f"{name} = {json.dumps(value)}"
                 )
-        for one in fields(self):
-            value, may_be = getattr(self, one.name), one.metadata["may_be"]
-            if isinstance(may_be, Bound):
-                if not may_be.holds(value):
-                    raise ConfigError(f"{one.name} = {value}: it must be {may_be.text}")
-            elif may_be and value not in may_be:
-                raise ConfigError(f"{one.name} = {value!r}: {did_you_mean(str(value), may_be)}")
+        super().__post_init__()
         if self.budget and self.every != 1:
             raise ConfigError(
                 f"budget = {self.budget:g} chooses `every` itself: leave out every = {self.every}"
             )
-
-    def relevant(self) -> dict[str, Any]:
-        """The settings that matter beside the others."""
-        return {
-            one.name: getattr(self, one.name)
-            for one in fields(self)
-            if all(getattr(self, other) in values for other, values in one.metadata["only"].items())
-        }
 
     @property
     def label(self) -> str:
@@ -200,47 +154,42 @@ class RunConfig:
         cheaper = [one for one in CHEAPER if settings.get(one, usual[one].default) != usual[one].default]
         return ", ".join([label, *(f"{one} {settings[one]}" for one in cheaper)])
 
-    @cached_property
-    def id(self) -> str:
-        """Readable in front, unique behind.
+    @property
+    def subject(self) -> str:
+        return f"{self.data}-{self.net.replace(':', '.')}"
 
-        Settings at their first default do not count, so that one that is added later leaves ids as they are.
-        """
-        defaults = {one.name: one.metadata["first"] for one in fields(self)}
-        told = {name: value for name, value in self.relevant().items() if value != defaults[name]}
-        text = json.dumps(told, sort_keys=True)
-        digest = hashlib.sha256(text.encode()).hexdigest()[:10]
-        net = self.net.replace(":", ".")
-        strength = {"none": "", "adversarial": f"-{self.epsilon:.3g}"}.get(self.method, f"-{self.weight:g}")
-        return f"{self.data}-{net}-{self.method}{strength}-s{self.seed}-{digest}"
+    @property
+    def source(self) -> str:
+        return self.data
 
+    @property
+    def architecture(self) -> tuple[Any, ...]:
+        return self.net, self.width
 
-def make_config(settings: Mapping[str, Any]) -> RunConfig:
-    """A config from a mapping; a key that does not exist or a value of the wrong type is an error."""
-    types = {one.name: type(one.default) for one in fields(RunConfig)}
-    for key, value in settings.items():
-        if isinstance(value, dict):
-            raise ConfigError(f"[{key}]: settings stand by themselves, not in sections")
-        if key not in types:
-            raise ConfigError(f"there is no setting {key!r}: {did_you_mean(key, types)}")
-        if not _fits(value, types[key]):
-            raise ConfigError(f"{key} = {value!r}: it must be {_KINDS[types[key]]}")
-    return RunConfig(**{key: read_as(types[key])(value) for key, value in settings.items()})
+    @property
+    def own_net(self) -> str | None:
+        return self.net if is_own(self.net) else None
+
+    @property
+    def strength(self) -> str:
+        return f"{self.epsilon:.3g}" if self.method == "adversarial" else super().strength
 
 
-def read_as(kind: type) -> Callable[[Any], Any]:
-    """What makes a value of this type from one that fits, or from a word of the command line."""
-    return number if kind is float else kind
+# By the name of their task.
+KINDS: dict[str, Kind] = {
+    "classification": RunConfig,
+    "gan": GANSettings,
+    "policy": PolicySettings,
+    "dqn": DQNSettings,
+}
 
 
-def number(value: float | str) -> float:
-    """A number, or a fraction as people write attacks.
-
-    >>> number("8/255") == 8 / 255, number("0.03"), number(1)
-    (True, 0.03, 1.0)
-    """
-    numerator, slash, denominator = str(value).partition("/")
-    return float(numerator) / float(denominator) if slash else float(value)
+def make_config(settings: Mapping[str, Any]) -> Settings:
+    """The settings of the task that is named; without a name, of classification."""
+    task = settings.get("task", "classification")
+    if task not in KINDS:
+        raise ConfigError(f"task = {task!r}: {did_you_mean(str(task), KINDS)}")
+    return configured(KINDS[task], settings)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -256,28 +205,16 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); a TOML file is needed") from error
 
 
-def field_names() -> list[str]:
-    return [one.name for one in fields(RunConfig)]
+def field_names(kind: Kind = RunConfig) -> list[str]:
+    return [one.name for one in fields(kind)]
 
 
-def choices(name: str) -> tuple[str, ...] | None:
-    may_be = RunConfig.__dataclass_fields__[name].metadata["may_be"]
+def choices(name: str, kind: Kind = RunConfig) -> tuple[str, ...] | None:
+    may_be = kind.__dataclass_fields__[name].metadata["may_be"]
     return None if isinstance(may_be, Bound) else may_be
 
 
-def help_text(name: str) -> str:
-    one = RunConfig.__dataclass_fields__[name]
+def help_text(name: str, kind: Kind = RunConfig) -> str:
+    one = kind.__dataclass_fields__[name]
     methods = one.metadata["only"].get("method", ())
     return one.metadata["text"] + (f" ({', '.join(methods)})" if methods else "")
-
-
-def _fits(value: Any, kind: type) -> bool:
-    if isinstance(value, bool) or kind is bool:
-        return isinstance(value, bool) and kind is bool
-    if kind is float and isinstance(value, str):
-        try:
-            number(value)
-        except (ValueError, ZeroDivisionError):
-            return False
-        return "/" in value
-    return isinstance(value, (int, float) if kind is float else kind)

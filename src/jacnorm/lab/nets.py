@@ -9,12 +9,16 @@ import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from .errors import UsageError
+
+if TYPE_CHECKING:
+    from .data import DataSet
 
 
 class NetError(UsageError):
@@ -202,3 +206,20 @@ def fingerprint(net: nn.Module) -> str:
     tensors = [*net.named_parameters(), *net.named_buffers()]
     shapes = [f"{name} {'lazy' if is_lazy(tensor) else tuple(tensor.shape)}" for name, tensor in tensors]
     return hashlib.sha256("\n".join([layers, *shapes]).encode()).hexdigest()[:16]
+
+
+def check_fits(model: Normalized, data: DataSet) -> None:
+    """One score for each class, or a user's own net gets an obscure error deep in the loss."""
+    try:
+        with torch.no_grad():
+            output = model.eval()(data.train.images[:2])
+    except (RuntimeError, ValueError) as error:
+        shape = tuple(data.train.images.shape[1:])
+        raise UsageError(f"the net does not take images of shape {shape}: {error}") from error
+    if not isinstance(output, Tensor):
+        raise UsageError(f"the net returns a {type(output).__name__}; a tensor is needed, a score a class")
+    if output.shape != (2, len(data.classes)):
+        found = tuple(output.shape)
+        raise UsageError(
+            f"the net gives {found} for 2 images; {(2, len(data.classes))} is needed, a score a class"
+        )

@@ -111,3 +111,13 @@ def _names(i: int, s: Sensitivity, labels: Tensor, classes: tuple[str, ...]) -> 
 
 def _picture(image: Tensor) -> Any:
     return image[0].numpy() if len(image) == 1 else image.permute(1, 2, 0).numpy()
+
+
+def image_grid(path: Path, images: Tensor, columns: int = 16) -> None:
+    """Pixels from 0 to 1, side by side, one pixel of the file for each of theirs."""
+    from matplotlib.image import imsave
+
+    rows = [np.concatenate([_picture(one) for one in row], 1) for row in images.split(columns)]
+    whole = np.concatenate(rows).clip(0, 1)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    imsave(path, whole, cmap="gray", vmin=0, vmax=1)

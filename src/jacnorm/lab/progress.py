@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
+import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from .config import RunConfig
+if TYPE_CHECKING:
+    from .run import Run
 
 LOG_SECONDS = 30  # a log file hears of an epoch under way no more often than this
 
@@ -31,20 +33,20 @@ class Progress:
         self._quiet, self._listeners = quiet or (only_bar and not self._stream.isatty()), listeners
         self._only_bar = only_bar
         self._bar: tqdm[Any] | None = None
-        self._sigma: float | None = None
 
     @contextmanager
-    def training(self, config: RunConfig, epochs_done: int, images: int) -> Iterator[None]:
-        self._config, self._images, self._epoch = config, images, epochs_done
+    def training(self, run: Run) -> Iterator[None]:
+        config, epochs_done = run.settings, len(run.history)
+        self._run, self._epoch = run, epochs_done
         self._said, self._seen = time.perf_counter(), 0
         on_terminal = self._stream.isatty()
         if epochs_done and not self._quiet:
             self._say(f"Going on after epoch {epochs_done} of {config.epochs}.")
         if on_terminal and not self._quiet:
             self._bar = tqdm(
-                total=config.epochs * images,
-                initial=epochs_done * images,
-                unit=" images",
+                total=config.epochs * run.work,
+                initial=epochs_done * run.work,
+                unit=f" {run.unit}",
                 unit_scale=True,
                 file=self._stream,
                 dynamic_ncols=True,
@@ -60,41 +62,33 @@ class Progress:
                 self._bar.close()
                 self._bar = None
 
-    def step_done(self, images: int, sums: Callable[[], Tensor]) -> None:
-        self._seen += images
+    def step_done(self, amount: int, words: Callable[[], str] = str) -> None:
+        """Some work, and how it stands, which is asked for when there is time to read it."""
+        self._seen += amount
         if self._bar is not None:
-            self._bar.update(images)
+            self._bar.update(amount)
             if self._bar.last_print_n == self._bar.n:  # it has just been drawn: time for new numbers
-                loss, _, accuracy = (sums() / self._seen_of_epoch()).tolist()
-                self._describe(loss, accuracy)
+                self._describe(words())
         elif not self._quiet and time.perf_counter() - self._said > LOG_SECONDS:
-            part = self._seen_of_epoch() / self._images
-            self._say(f"epoch {self._epoch + 1:>3}/{self._config.epochs}  {part:.0%} of its images")
+            part = ((self._seen - 1) % self._run.work + 1) / self._run.work
+            self._say(f"{self._where(self._epoch + 1)}  {part:.0%} of its {self._run.unit}")
 
-    def _seen_of_epoch(self) -> int:
-        return (self._seen - 1) % self._images + 1
+    def _where(self, epoch: int) -> str:
+        return f"epoch {epoch:>3}/{self._run.settings.epochs}"
 
-    def _describe(self, loss: float, accuracy: float) -> None:
+    def _describe(self, words: str) -> None:
         assert self._bar is not None
-        self._bar.set_description(f"epoch {self._epoch + 1}/{self._config.epochs}", refresh=False)
-        sigma = "" if self._sigma is None else f" σ {self._sigma:.2f}"
-        self._bar.set_postfix_str(f"loss {loss:.3f} accuracy {accuracy:.1%}{sigma}", refresh=False)
+        self._bar.set_description(f"epoch {self._epoch + 1}/{self._run.settings.epochs}", refresh=False)
+        self._bar.set_postfix_str(words, refresh=False)
 
     def epoch_done(self, metrics: dict[str, Any]) -> None:
         self._epoch = metrics["epoch"]
-        self._sigma = metrics["validation_sigma"]
         for listener in self._listeners:
             listener(metrics)
         if not self._quiet and self._bar is None:
-            self._say(self._line(metrics))
-
-    def _line(self, m: dict[str, Any]) -> str:
-        left = (self._config.epochs - m["epoch"]) * m["seconds"]
-        return (
-            f"epoch {m['epoch']:>3}/{self._config.epochs}  loss {m['train_loss']:.4f}  "
-            f"validation: loss {m['validation_loss']:.4f} accuracy {m['validation_accuracy']:.2%} "
-            f"σ {m['validation_sigma']:.3f}  {m['images_per_second']:,.0f} images/s  {duration(left)} left"
-        )
+            left = (self._run.settings.epochs - self._epoch) * metrics["seconds"]
+            line = self._run.line(metrics)
+            self._say(f"{self._where(self._epoch)}  {line}  {duration(left)} left")
 
     def _say(self, line: str) -> None:
         self._said = time.perf_counter()
@@ -105,3 +99,34 @@ def duration(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+class Tally:
+    """What the steps of an epoch come to. Numbers are added up when somebody reads them, not at each step."""
+
+    def __init__(self) -> None:
+        self._images: list[float] = []
+        self._steps: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._sums: Tensor | None = None
+        self._seen = 0.0
+
+    def add(self, images: float, loss: Tensor, penalty: Tensor, accuracy: Tensor) -> None:
+        self._seen += images
+        self._images.append(images)
+        self._steps.append((loss, penalty, accuracy))
+
+    def sums(self) -> Tensor:
+        """Of loss, penalty and accuracy, each times its images."""
+        if self._steps:
+            means = torch.stack([torch.stack(column) for column in zip(*self._steps, strict=True)])
+            found = (means * torch.tensor(self._images, device=means.device)).sum(1)
+            self._sums = found if self._sums is None else self._sums + found
+            self._images.clear()
+            self._steps.clear()
+        assert self._sums is not None
+        return self._sums
+
+    def words(self, history: Sequence[Mapping[str, Any]]) -> str:
+        loss, _, accuracy = (self.sums() / self._seen).tolist()
+        sigma = f" σ {history[-1]['validation_sigma']:.2f}" if history else ""
+        return f"loss {loss:.3f} accuracy {accuracy:.1%}{sigma}"

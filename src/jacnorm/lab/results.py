@@ -235,7 +235,12 @@ def read_result(path: Path) -> Result:
 
 def validation_loss(result: Result) -> float:
     """At the end: what the paper chooses settings by. A run that diverged is as bad as can be."""
-    return math.inf if has_diverged(result) else float(result["history"]["validation_loss"][-1])
+    return loss(result, "validation_loss")
+
+
+def loss(result: Result, quantity: str, sign: int = 1) -> float:
+    """At the end, by a quantity of each epoch; −1 is for one that is good when it is high."""
+    return math.inf if has_diverged(result) else sign * float(result["history"][quantity][-1])
 
 
 def has_diverged(result: Result) -> bool:

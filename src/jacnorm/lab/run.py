@@ -1,12 +1,14 @@
-"""A training under way: what an epoch changes, its optimizer, its share of several processes, its machine."""
+"""A training under way: what a task does, its optimizer, and its share of several processes."""
 
 from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -18,9 +20,8 @@ from torch.optim.sgd import sgd
 
 from .. import __version__
 from ..errors import JacnormError
-from ..penalties import Penalty
-from .config import RunConfig
-from .nets import Normalized
+from .progress import Progress
+from .settings import Settings
 
 
 class DivergedError(JacnormError):
@@ -128,32 +129,57 @@ def processes(device: torch.device) -> Iterator[Share]:
         dist.destroy_process_group()
 
 
-@dataclass
-class Run:
-    """Everything that an epoch changes."""
+class Run(ABC):
+    """A training under way, and what a task is to the loop around it: an epoch, a test, a checkpoint."""
 
-    config: RunConfig
-    share: Share
-    model: Normalized
-    body: nn.Module  # model.body, or that spread over processes
-    optimizer: SGD
-    penalty: Penalty | None
-    noise: torch.Generator  # where attacks start
-    history: list[dict[str, Any]]  # one entry an epoch
-    fingerprint: str | None  # of a user's own net
+    unit = "steps"  # what progress counts ...
+    work: int  # ... and how many there are in an epoch
+    fingerprint: str | None = None  # of a user's own net
+
+    def __init__(self, config: Settings, share: Share):
+        self.share = share
+        self.settings = config
+        self.history: list[dict[str, Any]] = []  # one entry an epoch
+
+    @abstractmethod
+    def epoch(self, epoch: int, progress: Progress) -> dict[str, Any]:
+        """One more, and what is measured after it. What is random in it depends on seed and epoch alone."""
+
+    @abstractmethod
+    def test(self) -> dict[str, float]:
+        """What is measured in the end."""
+
+    @abstractmethod
+    def tensors(self) -> dict[str, Tensor]:
+        """All that the next epochs need."""
+
+    @abstractmethod
+    def load(self, tensors: Mapping[str, Tensor]) -> None: ...
+
+    @abstractmethod
+    def weights(self) -> dict[str, Tensor]:
+        """What is kept of it in the end."""
+
+    @abstractmethod
+    def line(self, metrics: Mapping[str, Any]) -> str:
+        """An epoch, for a log file."""
+
+    def keep_pictures(self, folder: Path) -> None:  # noqa: B027
+        """In the end, if there is something to see."""
 
     def seed(self, epoch: int) -> int:
         """Of its own for every epoch of every run."""
-        return (self.config.seed * 1_000_003 + epoch) % 2**63
+        return (self.settings.seed * 1_000_003 + epoch) % 2**63
+
+    @property
+    def advice(self) -> str:
+        return "Try a smaller learning rate"
 
     def diverged(self, where: str, what: str) -> DivergedError:
         epochs = len(self.history)
         kept = f" The checkpoint of epoch {epochs} is kept." if epochs else ""
-        advice = "Try a smaller learning rate"
-        if self.penalty is not None:
-            advice += f" or weight (they are {self.config.learning_rate} and {self.config.weight})"
-        epoch = min(epochs + 1, self.config.epochs)
-        return DivergedError(f"Epoch {epoch}, {where}: {what} {advice}.{kept}")
+        epoch = min(epochs + 1, self.settings.epochs)
+        return DivergedError(f"Epoch {epoch}, {where}: {what} {self.advice}.{kept}")
 
 
 def environment(device: torch.device | str) -> dict[str, Any]:

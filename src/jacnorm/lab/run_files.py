@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -21,6 +21,7 @@ from .errors import UsageError
 from .nets import Normalized
 from .results import read_result
 from .run import Run
+from .settings import Settings
 
 CHANGED_NET = "its code has changed since; give the new net another name, or the old one its code back"
 
@@ -39,32 +40,28 @@ class RunFiles:
                 raise UsageError(
                     f"{self.folder} already has a run: add --resume to go on with it, or name another folder"
                 )
-            self._check_settings(run.config)
+            self._check_settings(run.settings)
         self.load(run)
-        checkpoint.write_json(self.folder / "config.json", asdict(run.config))
+        checkpoint.write_json(self.folder / "config.json", asdict(run.settings))
         self._write_metrics(run)
 
     def save_epoch(self, run: Run) -> None:
-        velocity = {str(i): v for i, v in enumerate(run.optimizer.velocity)}
-        tensors = checkpoint.prefixed("model", run.model.state_dict())
-        tensors |= checkpoint.prefixed("momentum", velocity)
-        if run.penalty is not None:
-            tensors |= checkpoint.prefixed("penalty", run.penalty.state_dict())
-        rest = {"config": asdict(run.config), "history": run.history, **marked(run)}
-        checkpoint.save(self.checkpoint, tensors, rest)
+        rest = {"config": asdict(run.settings), "history": run.history, **marked(run)}
+        checkpoint.save(self.checkpoint, run.tensors(), rest)
         self._write_metrics(run)
 
     def finish(self, run: Run, result: dict[str, Any]) -> None:
         weights = self.folder / "weights.safetensors"
-        checkpoint.save(weights, run.model.state_dict(), {"config": asdict(run.config), **marked(run)})
+        checkpoint.save(weights, run.weights(), {"config": asdict(run.settings), **marked(run)})
+        run.keep_pictures(self.folder)
         self.write_result(result)
 
     def write_result(self, result: dict[str, Any]) -> None:
         checkpoint.write_json(self.result, result)
 
-    def _check_settings(self, config: RunConfig) -> None:
+    def _check_settings(self, config: Settings) -> None:
         """Those that the method looks at; others make no other run."""
-        before, now = read_config(self.folder).relevant(), config.relevant()
+        before, now = read_settings(self.folder).relevant(), config.relevant()
         if changed := [f"{k} was {before[k]!r}" for k in now if k in before and before[k] != now[k]]:
             raise UsageError(f"{self.folder} is a run with other settings: {', '.join(changed)}")
 
@@ -73,13 +70,7 @@ class RunFiles:
         if not self.checkpoint.exists():
             return
         tensors, rest = checkpoint.load(self.checkpoint)
-        _fill(run, checkpoint.part("model", tensors), rest, self.folder)
-        momentum = checkpoint.part("momentum", tensors)
-        for i, velocity in enumerate(run.optimizer.velocity):
-            if str(i) in momentum:  # older files have none for a parameter that had no gradient yet
-                velocity.copy_(momentum[str(i)])
-        if run.penalty is not None:
-            run.penalty.load_state_dict(checkpoint.part("penalty", tensors))
+        _fill(run, run.load, tensors, rest, self.folder)
         run.history[:] = rest["history"]
 
     def _write_metrics(self, run: Run) -> None:
@@ -87,7 +78,7 @@ class RunFiles:
         checkpoint.write_atomically(self.folder / "metrics.jsonl", lines.encode())
 
 
-def read_config(folder: Path | str) -> RunConfig:
+def read_settings(folder: Path | str) -> Settings:
     """What a run's folder was trained with."""
     path = Path(folder, "config.json")
     try:
@@ -96,6 +87,14 @@ def read_config(folder: Path | str) -> RunConfig:
         raise UsageError(f"{folder} is not the folder of a run: it has no config.json") from None
     except (OSError, ValueError) as error:
         raise UsageError(f"{folder} is not the folder of a run ({error})") from error
+
+
+def read_config(folder: Path | str) -> RunConfig:
+    """The same of a classifier."""
+    config = read_settings(folder)
+    if not isinstance(config, RunConfig):
+        raise UsageError(f"{folder} is a run of --task {config.task}; a classifier is needed here")
+    return config
 
 
 def check_finished(folder: Path) -> None:
@@ -119,17 +118,23 @@ def load_run(folder: Path | str, config: RunConfig, data: DataSet) -> Normalized
     tensors, rest = checkpoint.load(folder / "weights.safetensors")
     with torch.random.fork_rng():
         run = start(config, data, "cpu")
-    _fill(run, tensors, rest, folder)
+    _fill(run, run.model.load_state_dict, tensors, rest, folder)
     return run.model.eval()
 
 
-def _fill(run: Run, tensors: Mapping[str, Tensor], rest: Mapping[str, Any], folder: Path) -> None:
+def _fill(
+    run: Run,
+    load: Callable[[dict[str, Tensor]], Any],
+    tensors: dict[str, Tensor],
+    rest: Mapping[str, Any],
+    folder: Path,
+) -> None:
     """With stored weights, if they are of this very net."""
-    another = UsageError(f"{folder} was trained with another {run.config.net}: {CHANGED_NET}")
+    another = UsageError(f"{folder} was trained with another {run.settings.architecture[0]}: {CHANGED_NET}")
     if rest.get("fingerprint", run.fingerprint) != run.fingerprint:  # older files have none
         raise another
     try:
-        run.model.load_state_dict(tensors)
+        load(tensors)
     except RuntimeError as error:
         raise another from error
 

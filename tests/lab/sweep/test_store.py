@@ -113,5 +113,5 @@ def test_what_is_there_is_not_taken_over(tmp_path):
 def test_a_run_that_diverged_has_the_worst_loss(store):
     diverge(store.results, CONFIG)
     assert store.is_done(CONFIG)
-    assert store.validation_loss(CONFIG) == float("inf")
+    assert store.loss(CONFIG) == float("inf")
     assert store.divergence(CONFIG) == "too far"

@@ -84,7 +84,7 @@ def test_a_run_that_diverges_is_a_result(tmp_path, monkeypatch, capsys):
     assert re.search(rf"^  diverged none s0, .*\({bad.id}\)  Epoch 1, step", told.out, re.MULTILINE)
     assert "Diverged, so never chosen and without an accuracy: none s0, learning_rate 1000000.0" in told.out
     assert "missing" not in told.out
-    assert store.validation_loss(good) < store.validation_loss(bad) == float("inf")
+    assert store.loss(good) < store.loss(bad) == float("inf")
     for line in store.results.read_text().splitlines():
         json.loads(line, parse_constant=pytest.fail)  # no NaN: others read it too
     folders = [str(store.run_folder(run)) for run in (bad, good)]

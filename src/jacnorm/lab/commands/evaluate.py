@@ -13,7 +13,6 @@ import torch
 
 from ..classification import score
 from ..cli import add_command, add_machine_options, need, need_one_or_more, prepare_folder, use_machine
-from ..config import number
 from ..data import DataSet, Split, load
 from ..errors import UsageError
 from ..evaluate.adversarial import ATTACKS, EPSILON
@@ -25,6 +24,7 @@ from ..evaluate.record import added_to, alarms
 from ..nets import weights_digest
 from ..run import environment
 from ..run_files import divergence, load_run, read_config
+from ..settings import number
 from ..wording import table
 
 

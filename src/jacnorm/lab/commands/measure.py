@@ -12,11 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from ..checkpoint import load as load_safetensors
-from ..classification import check_fits
 from ..cli import add_command, add_machine_options, need, need_one_or_more, prepare_folder, use_machine
 from ..data import DataSet, load
 from ..errors import UsageError
-from ..nets import Normalized, OnPixels, build
+from ..nets import Normalized, OnPixels, build, check_fits
 from ..run import environment
 from ..run_files import check_finished, load_run, read_config
 from ..sensitivity import directions, sensitivities, summary

@@ -12,14 +12,14 @@ from typing import Any
 
 import torch
 
-from ..classification import check_start
 from ..cli import add_command, add_machine_options, need, use_machine
-from ..config import RunConfig, choices, field_names, help_text, make_config, read_as, read_toml
-from ..data import load
+from ..config import KINDS, RunConfig, choices, field_names, help_text, make_config, read_toml
 from ..errors import UsageError
 from ..progress import Progress
 from ..run import Share, processes
-from ..run_files import finished_epochs, locked, read_config, tidy
+from ..run_files import finished_epochs, locked, read_settings, tidy
+from ..settings import Settings, read_as
+from ..task import task_of
 from ..train import train
 from ..wording import count
 
@@ -44,13 +44,37 @@ def add(commands: Any) -> None:
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """--key value for every setting; absent means what the file or the default says."""
-    group = parser.add_argument_group("settings")
-    for one in fields(RunConfig):
-        kind, text = type(one.default), f"{help_text(one.name)} (default: {one.default})"
-        how: dict[str, Any] = {"type": read_as(kind), "choices": choices(one.name)}
-        if kind is bool:
-            how = {"action": argparse.BooleanOptionalAction}
-        group.add_argument(f"--{one.name.replace('_', '-')}", default=argparse.SUPPRESS, help=text, **how)
+    told: set[str] = set()
+    for task, kind in KINDS.items():
+        group = parser.add_argument_group(f"settings of {task}")
+        for one in fields(kind):
+            if one.name not in told:
+                group.add_argument(
+                    f"--{one.name.replace('_', '-')}",
+                    default=argparse.SUPPRESS,
+                    help=_help(one.name),
+                    **_how(one.name, type(one.default)),
+                )
+        told |= set(field_names(kind))
+
+
+def _how(name: str, kind: type) -> dict[str, Any]:
+    """Of what type, and with which choices, over all tasks that have it."""
+    if kind is bool:
+        return {"action": argparse.BooleanOptionalAction}
+    found = [choices(name, of) for of in KINDS.values() if name in field_names(of)]
+    some = None if None in found else tuple(dict.fromkeys(one for of in found for one in of or ()))
+    return {"type": read_as(kind), "choices": some}
+
+
+def _help(name: str) -> str:
+    """That of the first task that has it, and the defaults of the others where they differ."""
+    kinds = {task: kind for task, kind in KINDS.items() if name in field_names(kind)}
+    defaults = {task: kind.__dataclass_fields__[name].default for task, kind in kinds.items()}
+    first, *others = defaults
+    differing = "".join(f"; {task}: {defaults[task]}" for task in others if defaults[task] != defaults[first])
+    text = f"{help_text(name, kinds[first])} (default: {defaults[first]}{differing})"
+    return text.replace("%", "%%")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -64,22 +88,23 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps(result))
         return
-    test = result["test"]
-    print(
-        f"{config.label} on {config.data}: test accuracy {test['accuracy']:.2%}, loss {test['loss']:.4f}, "
-        f"mean σ {test['sigma']:.3f} (normalized input, first {test['sigma_images']} images)\n"
-        f"in {folder}; look closer with: jacnorm measure {folder}"
-    )
+    print(f"{task_of(config).told(config, result)}\nin {folder}{next_step(config, folder)}")
+
+
+def next_step(config: Settings, folder: Path) -> str:
+    return f"; look closer with: jacnorm measure {folder}" if isinstance(config, RunConfig) else ""
 
 
 def _train(
-    args: argparse.Namespace, config: RunConfig, device: torch.device, folder: Path, share: Share
+    args: argparse.Namespace, config: Settings, device: torch.device, folder: Path, share: Share
 ) -> dict[str, Any]:
     listeners = (tensorboard(args.tensorboard / config.id),) if args.tensorboard and share.first else ()
     progress = Progress(quiet=args.quiet or not share.first, listeners=listeners)
+    task = task_of(config)
+    task.check_names(config)
     with share.first_goes_ahead():  # it may have to download
-        data = load(config.data, args.data_root)
-    check_start(config, data)  # a mistake must leave no folder behind
+        data = task.load(config, args.data_root, folder.parent)
+    task.check_start(config, data)  # a mistake must leave no folder behind
     try:
         with locked(folder) if share.first else nullcontext(True) as mine:
             if not mine:
@@ -98,10 +123,11 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
     """The folder's own when going on with a run, else the file's; what is typed comes on top."""
     settings: dict[str, Any] = {}
     if args.resume and args.out and (args.out / "config.json").exists():
-        settings = asdict(read_config(args.out))
+        settings = asdict(read_settings(args.out))
     if args.config:
         settings |= read_toml(args.config)
-    return settings | {name: getattr(args, name) for name in field_names() if hasattr(args, name)}
+    known = {name for kind in KINDS.values() for name in field_names(kind)}
+    return settings | {name: value for name, value in vars(args).items() if name in known}
 
 
 def tensorboard(folder: Path) -> Callable[[dict[str, Any]], None]:

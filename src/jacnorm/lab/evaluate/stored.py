@@ -9,11 +9,11 @@ from typing import Any
 from torch import Tensor
 
 from .. import checkpoint
+from ..classification import trained_on
 from ..config import RunConfig
 from ..data import DataSet, Split
 from ..nets import Normalized
 from ..run_files import RunFiles
-from ..train import trained_on
 from .estimation import ITERATIONS, estimation
 from .times import BATCH_SIZES, REPEATS, step_times
 

@@ -16,11 +16,13 @@ from matplotlib.figure import Figure
 from ..figures.boundary import boundary
 from ..figures.common import alone
 from ..figures.cost import both, errors, times
+from ..figures.curves import curves
 from ..figures.points import accuracy, caption, relation
 from ..figures.robustness import TITLES, attack, attacks_in, is_judged, noise, robustness, strong_attacks
 from ..reproduce.chapter import Chapter
 from ..reproduce.cost import ESTIMATES
 
+CURVES = "Interquartile mean over the runs of a method, epoch by epoch, with 95 % intervals"
 DISTANCES = "Distance to the boundary: quartiles, and 5 % and 95 % of the points"
 
 
@@ -45,6 +47,8 @@ def picture(chapter: Chapter) -> tuple[str, Figure] | None:
     frame = chapter.frame
     if chapter.accuracy is not None:
         return "Test accuracy, mean ± standard deviation", accuracy(chapter.accuracy)
+    if chapter.curves is not None:
+        return CURVES, curves(chapter.curves)
     if frame is None:
         return None
     if chapter.figure == 3:
@@ -74,6 +78,8 @@ def _panels(chapter: Chapter) -> Iterator[tuple[str, str, Figure]]:
     if frame is not None and chapter.figure == 4:
         yield f"{name}-distance", DISTANCES, boundary(frame)
     yield from _relations(chapter)
+    if chapter.curves is not None:
+        yield f"{name}-curves", CURVES, curves(chapter.curves)
     if frame is not None and chapter.figure == 5:
         yield f"{name}-time", "Time of a step with each penalty", alone(times, frame, height=4.4)
         if of := _estimated(frame):

@@ -19,7 +19,7 @@ def deviations(items: Sequence[Item], folder: Path) -> list[Deviation]:
         return []
     told = read_toml(page).get("deviations", [])
     figures = {item.figure.figure for item in items if item.figure is not None}
-    nets = {run.net for item in items for run in item.table.runs}
+    nets = {run.architecture[0] for item in items for run in item.table.runs}
     always = [one for one in told if not {"figure", "net"} & set(one)]
     by_figure = [
         {**one, "paper": f"Figure {one['figure']}: {one['paper']}"}

@@ -21,6 +21,7 @@ from ..config import LABELS, ConfigError, read_toml
 from ..errors import UsageError
 from ..results import as_frame, experiment_file, experiment_name, results_file
 from ..sweep.experiment import Experiment, read_experiment
+from ..tasks.chapter import chapter as of_trials
 from ..wording import NOTHING, did_you_mean, plain
 from .chapter import Chapter, Quantities
 from .figures import figure
@@ -53,7 +54,7 @@ class Item:
 
     @property
     def data(self) -> str:
-        return self.table.runs[0].data
+        return str(self.table.runs[0].source)
 
     @property
     def table_file(self) -> Path:
@@ -177,7 +178,14 @@ def _quantities(file: Path, folder: Path | None, _written: int) -> Quantities:
 
 
 def _chapter(item: Item) -> Chapter:
-    return table1(item.table) if item.figure is None else figure(item.figure, item.table)
+    if item.figure is not None:
+        return figure(item.figure, item.table)
+    return told_of(item.table)
+
+
+def told_of(experiment: Experiment) -> Chapter:
+    is_papers = experiment.runs[0].task == "classification"
+    return table1(experiment) if is_papers else of_trials(experiment)
 
 
 def with_numbers(text: str, file: Path, quantities_of: Callable[[str], Quantities]) -> str:
@@ -206,4 +214,4 @@ def question(file: Path) -> tuple[str, str]:
 def sweep_as_text(experiment: Experiment, file: Path, results: Path | None) -> str:
     """The table that a sweep was made for, and how to get it as a page."""
     where = "" if results is None else f" --results {results}"
-    return f"{table1(experiment).text()}\nAs a page: jacnorm report {file}{where}"
+    return f"{told_of(experiment).text()}\nAs a page: jacnorm report {file}{where}"

@@ -66,6 +66,7 @@ class Chapter:
     results: tuple[dict[str, Any], ...] = ()  # all records that it was made of
     remarks: tuple[str, ...] = ()  # what people make of it, paragraph by paragraph
     figure: int | None = None
+    curves: pd.DataFrame | None = None  # of runs to draw: method, epoch, value
     accuracy: pd.DataFrame | None = None  # of a table to draw: by method mean, sd, paper, paper_sd
     frame: pd.DataFrame | None = None  # of a figure to draw: a row a network
     relations: tuple[tuple[str, str, tuple[str, ...]], ...] = ()  # two quantities, and the methods to draw

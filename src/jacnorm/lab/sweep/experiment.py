@@ -25,8 +25,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -34,19 +34,15 @@ from typing import Any
 from ..claim import Claim, read_claims
 from ..config import (
     METHODS,
-    TOLD_BY_THE_LABEL,
     VARIANTS,
     ConfigError,
-    RunConfig,
-    field_names,
     make_config,
     read_toml,
 )
 from ..results import experiment_name, results_file
+from ..settings import Settings
 from ..wording import did_you_mean
 
-# Of the last epoch, on the test split; of the best and the mean of the last ten, on the validation split.
-QUANTITIES = ("accuracy", "best_accuracy", "late_accuracy")
 SECTIONS = {"title", "base", "grid", "screening", "paper", "claims", "remarks"}
 
 
@@ -54,7 +50,7 @@ SECTIONS = {"title", "base", "grid", "screening", "paper", "claims", "remarks"}
 class Experiment:
     name: str
     title: str
-    runs: tuple[RunConfig, ...]  # all of them, in full
+    runs: tuple[Any, ...]  # the settings of all of them, in full; of one task
     screening_epochs: int | None = None
     paper: dict[str, list[float]] = field(default_factory=dict)  # what the paper found, for the report
     claims: tuple[Claim, ...] = ()  # and what it says of that
@@ -66,22 +62,22 @@ class Experiment:
         return tuple(dict.fromkeys(run.label for run in self.runs))
 
     @property
-    def all_runs(self) -> tuple[RunConfig, ...]:
+    def all_runs(self) -> tuple[Settings, ...]:
         """Of both stages, also those that are never chosen."""
         return self.runs if self.screening_epochs is None else unique((*self.screening_runs(), *self.runs))
 
-    def screening_runs(self) -> tuple[RunConfig, ...]:
+    def screening_runs(self) -> tuple[Settings, ...]:
         """Stage one: every setting with its first seed, for a few epochs, or for all of them."""
         assert self.screening_epochs is not None
         first = min(run.seed for run in self.runs)
         return unique(replace(run, epochs=self.screening_epochs) for run in self.runs if run.seed == first)
 
-    def chosen_runs(self, validation_loss: dict[str, float]) -> tuple[RunConfig, ...]:
+    def chosen_runs(self, validation_loss: dict[str, float]) -> tuple[Settings, ...]:
         """Stage two: the settings of each method with the lowest loss in stage one, with every seed.
 
         Those that diverged have an infinite loss; a method that has no others is not gone on with.
         """
-        best: dict[str, RunConfig] = {}
+        best: dict[str, Settings] = {}
         for run in self.screening_runs():
             if math.isinf(validation_loss.get(run.id, math.inf)):
                 continue
@@ -93,7 +89,9 @@ class Experiment:
 
     def with_protocol(self, protocol: str) -> Experiment:
         """The same under another protocol, with results of its own."""
-        runs = tuple(replace(run, protocol=protocol) for run in self.runs)
+        runs = tuple(
+            replace(run, protocol=protocol) if hasattr(run, "protocol") else run for run in self.runs
+        )
         if runs == self.runs:
             return self
         name, title = f"{self.name}-{protocol}", f"{self.title}, {protocol}"
@@ -151,31 +149,35 @@ def _check_sections(path: Path, content: Mapping[str, Any]) -> None:
             )
 
 
-def setting(run: RunConfig) -> str:
+def setting(run: Settings) -> str:
     """The same for runs that differ in their seed alone."""
     return replace(run, seed=0).id
 
 
-def names(runs: Iterable[RunConfig]) -> dict[str, str]:
+def names(runs: Iterable[Settings]) -> dict[str, str]:
     """What runs are called in front of people, by id: the label, λ if it has one, the seed, and any other
     setting that these runs differ in.
     """
     runs = list(runs)
-    told = {*TOLD_BY_THE_LABEL, "weight", "seed"}
-    others = [
-        name for name in field_names() if name not in told and len({getattr(r, name) for r in runs}) > 1
-    ]
+    told = {"weight", "seed"}.union(*(run.told_by_the_label for run in runs))
+    asked = dict.fromkeys(name for run in runs for name in asdict(run))
+    others = [name for name in asked if name not in told and _differs(name, runs)]
     return {run.id: _name(run, others) for run in runs}
 
 
-def _name(run: RunConfig, others: Iterable[str]) -> str:
+def _differs(name: str, runs: Sequence[Settings]) -> bool:
+    return len({getattr(run, name, None) for run in runs}) > 1
+
+
+def _name(run: Settings, others: Iterable[str]) -> str:
     settings = run.relevant()
-    weight = f" {run.weight:g}" if "weight" in settings else ""
+    is_told = "weight" in run.told_by_the_label or "weight" not in settings
+    weight = "" if is_told else f" {run.weight:g}"
     rest = "".join(f", {name} {settings[name]}" for name in others if name in settings)
     return f"{run.label}{weight} s{run.seed}{rest}"
 
 
-def _runs(path: Path, base: Mapping[str, Any], grid: Mapping[str, list[Any]]) -> tuple[RunConfig, ...]:
+def _runs(path: Path, base: Mapping[str, Any], grid: Mapping[str, list[Any]]) -> tuple[Settings, ...]:
     try:
         return unique(
             make_config({**base, **dict(zip(grid, values, strict=True))})
@@ -188,10 +190,11 @@ def _runs(path: Path, base: Mapping[str, Any], grid: Mapping[str, list[Any]]) ->
 def _check_claims(path: Path, experiment: Experiment) -> None:
     """Now, not after days of training."""
     for claim in experiment.claims:
-        if unknown := [name for name in claim.quantities if name not in QUANTITIES]:
+        known = experiment.runs[0].quantities
+        if unknown := [name for name in claim.quantities if name not in known]:
             raise ConfigError(
                 f"{path}: quantity = {unknown[0]!r}: of trained networks there are "
-                f"{', '.join(QUANTITIES)}; figures have others"
+                f"{', '.join(known)}; figures have others"
             )
         if absent := [name for name in claim.named if name not in experiment.labels]:
             raise ConfigError(
@@ -209,7 +212,7 @@ def _about_variants(absent: str) -> str:
     return ""
 
 
-def _screening_epochs(path: Path, section: dict[str, Any] | None, runs: tuple[RunConfig, ...]) -> int | None:
+def _screening_epochs(path: Path, section: dict[str, Any] | None, runs: tuple[Settings, ...]) -> int | None:
     if section is None:
         return None
     if set(section) != {"epochs"}:
@@ -242,6 +245,6 @@ def _values(path: Path, key: str, values: Any) -> list[Any]:
     return values
 
 
-def unique(runs: Any) -> tuple[RunConfig, ...]:
+def unique(runs: Any) -> tuple[Settings, ...]:
     """Settings that a method does not look at make no new run."""
     return tuple({run.id: run for run in runs}.values())

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from ..config import RunConfig
+from ..settings import Settings
 from .store import Store
 
 POLL_SECONDS = 0.2
@@ -32,7 +32,7 @@ class Worker(Protocol):
     """One run under way."""
 
     @property
-    def config(self) -> RunConfig: ...
+    def config(self) -> Settings: ...
 
     def poll(self) -> Ending | None:
         """None while it runs."""
@@ -54,9 +54,9 @@ class Pool(ABC):
         """How many runs there is room for, running ones included."""
 
     @abstractmethod
-    def _start(self, config: RunConfig) -> Worker: ...
+    def _start(self, config: Settings) -> Worker: ...
 
-    def run_all(self, configs: Iterable[RunConfig], watch: Callable[[list[RunConfig]], None]) -> None:
+    def run_all(self, configs: Iterable[Settings], watch: Callable[[list[Settings]], None]) -> None:
         """Until every run is done or has failed for good. `watch` sees what is running, again and again."""
         waiting = self._to_do(configs)
         running: list[Worker] = []
@@ -75,21 +75,21 @@ class Pool(ABC):
             for worker in running:
                 worker.stop()
 
-    def _next(self, waiting: list[RunConfig]) -> RunConfig | None:
+    def _next(self, waiting: list[Settings]) -> Settings | None:
         return next((c for c in waiting if not self.store.is_running(c)), None)
 
-    def _to_do(self, configs: Iterable[RunConfig]) -> list[RunConfig]:
+    def _to_do(self, configs: Iterable[Settings]) -> list[Settings]:
         """Neither done nor given up, here or by another sweep."""
         return [c for c in configs if not self.store.is_done(c) and not self.store.has_failed(c)]
 
-    def _counted(self, worker: Worker, ending: Ending) -> RunConfig:
+    def _counted(self, worker: Worker, ending: Ending) -> Settings:
         if ending.reason is not None:
             self.store.add_failure(worker.config, ending.reason)
         return worker.config
 
 
 def order(
-    config: RunConfig, store: Store, data_root: Path | None, device: str, threads: int
+    config: Settings, store: Store, data_root: Path | None, device: str, threads: int
 ) -> dict[str, Any]:
     """What a worker is told. Another machine has another current folder, and none of our environment."""
     root = data_root or os.environ.get("JACNORM_DATA")
@@ -114,7 +114,7 @@ def ending(code: int, log: Path) -> Ending:
 
 @dataclass
 class LocalWorker:
-    config: RunConfig
+    config: Settings
     process: subprocess.Popen[str]
     log: IO[str]
 
@@ -149,7 +149,7 @@ class LocalPool(Pool):
     def _slots(self) -> int:
         return self.workers
 
-    def _start(self, config: RunConfig) -> LocalWorker:
+    def _start(self, config: Settings) -> LocalWorker:
         log = self.store.log_file(config)
         log.parent.mkdir(parents=True, exist_ok=True)
         file = log.open("a")

@@ -31,8 +31,8 @@ from ray.exceptions import (
 )
 from tqdm import tqdm
 
-from ..config import RunConfig
 from ..errors import UsageError
+from ..settings import Settings
 from .pool import Ending, Pool, ending, order
 from .store import Store
 from .worker import attempt
@@ -59,7 +59,7 @@ def ray_task(task: dict[str, Any], log: Path) -> int:
 
 @dataclass
 class RayWorker:
-    config: RunConfig
+    config: Settings
     store: Store
     answer: ray.ObjectRef[int]
     finished: float | None = field(default=None, init=False)  # when we first heard of it
@@ -106,7 +106,7 @@ class RayPool(Pool):
     workers: int | None = None
     _has_room: bool = field(default=True, init=False)
 
-    def run_all(self, configs: Iterable[RunConfig], watch: Callable[[list[RunConfig]], None]) -> None:
+    def run_all(self, configs: Iterable[Settings], watch: Callable[[list[Settings]], None]) -> None:
         self.store.results.parent.mkdir(parents=True, exist_ok=True)
         with _connected(self.address):
             if not self._slots():
@@ -128,7 +128,7 @@ class RayPool(Pool):
     def _needs(self) -> str:
         return f"{self.cpus_per_run} CPUs" + (f" and {self.gpus_per_run:g} GPUs" if self.gpus_per_run else "")
 
-    def _start(self, config: RunConfig) -> RayWorker:
+    def _start(self, config: Settings) -> RayWorker:
         log = self.store.log_file(config).absolute()
         log.parent.mkdir(parents=True, exist_ok=True)
         task = order(config, self.store, self.data_root, self.device, self.cpus_per_run)

@@ -6,19 +6,19 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from ...errors import JacnormError
-from ..classification import check_start
-from ..config import RunConfig
-from ..data import SETS, DataSet, load
 from ..errors import UsageError
-from ..nets import NETS, NetError, is_own
+from ..nets import NetError
 from ..progress import duration
 from ..results import NewerVersionError
-from ..wording import count, did_you_mean
+from ..settings import Settings
+from ..task import task_of
+from ..wording import count
 from .experiment import Experiment, names, unique
 from .pool import Pool
 from .store import Store, changed_nets, check_writable, damaged
@@ -28,16 +28,16 @@ class SweepError(JacnormError):
     """Some runs failed for good."""
 
 
-Epochs = tuple[tuple[RunConfig, int], ...]  # runs with the epochs they have finished
+Epochs = tuple[tuple[Settings, int], ...]  # runs with the epochs they have finished
 
 
 @dataclass(frozen=True)
 class Status:
-    done: tuple[RunConfig, ...]
+    done: tuple[Settings, ...]
     running: Epochs
-    failed: tuple[tuple[RunConfig, str], ...]  # with the last reason
+    failed: tuple[tuple[Settings, str], ...]  # with the last reason
     waiting: Epochs
-    diverged: tuple[tuple[RunConfig, str], ...] = ()  # of those that are done, with what happened
+    diverged: tuple[tuple[Settings, str], ...] = ()  # of those that are done, with what happened
 
     def __str__(self) -> str:
         others = [c for c, _ in (*self.running, *self.failed, *self.waiting)]
@@ -56,7 +56,7 @@ class Status:
         return "\n".join(lines)
 
 
-def status(store: Store, configs: Sequence[RunConfig]) -> Status:
+def status(store: Store, configs: Sequence[Settings]) -> Status:
     done, running, failed, waiting = [], [], [], []
     for config in configs:
         if store.is_done(config):
@@ -77,7 +77,7 @@ LOG_SECONDS = 60  # a log file hears of runs under way no more often than this
 class LiveView:
     """On a terminal an overall bar with the runs under way; in a log file a line for each run that ends."""
 
-    def __init__(self, store: Store, configs: Sequence[RunConfig], title: str):
+    def __init__(self, store: Store, configs: Sequence[Settings], title: str):
         self._store, self._configs, self._names = store, list(configs), names(configs)
         self._ended = {config.id for config in self._configs if store.is_done(config)}
         self._begun = self._said = time.monotonic()
@@ -101,7 +101,7 @@ class LiveView:
         self._draw([])
         self._bar.close()
 
-    def watch(self, running: list[RunConfig]) -> None:
+    def watch(self, running: list[Settings]) -> None:
         for config in self._configs:
             if config.id not in self._ended and self._has_ended(config):
                 self._ended.add(config.id)
@@ -125,14 +125,14 @@ class LiveView:
         self._bar.write(line, file=sys.stderr)
         sys.stderr.flush()
 
-    def _announce(self, config: RunConfig) -> None:
+    def _announce(self, config: Settings) -> None:
         text, is_trouble = self._ending(config)
         if self._bar.disable:
             self._say(f"[{len(self._ended)}/{len(self._configs)}] {text}")
         elif is_trouble:
             self._say(text)
 
-    def _ending(self, config: RunConfig) -> tuple[str, bool]:
+    def _ending(self, config: Settings) -> tuple[str, bool]:
         """How a run ended, and whether a person should know at once."""
         name = f"{self._names[config.id]} ({config.id})"
         if not self._store.is_done(config):
@@ -140,27 +140,29 @@ class LiveView:
         try:
             if what := self._store.divergence(config):
                 return f"done    {name}  diverged: {what}", True
-            return f"done    {name}  validation loss {self._store.validation_loss(config):.4f}", False
+            quantity, sign = config.criterion
+            found = sign * self._store.loss(config)
+            return f"done    {name}  {quantity.replace('_', ' ')} {found:.4f}", False
         except NewerVersionError as error:
             return f"done    {name}  warning: {error}", True
 
-    def _draw(self, running: list[RunConfig]) -> None:
+    def _draw(self, running: list[Settings]) -> None:
         self._bar.n = self._epochs()
         self._bar.set_postfix_str(self._words(running), refresh=False)
         self._bar.refresh()
 
-    def _progress(self, running: list[RunConfig]) -> str:
+    def _progress(self, running: list[Settings]) -> str:
         epochs, total = self._epochs(), sum(c.epochs for c in self._configs)
         new, seconds = epochs - self._kept, time.monotonic() - self._begun
         left = f", about {duration(seconds / new * (total - epochs))} left" if new > 0 else ""
         return f"{epochs} of {total} epochs{left}; {self._words(running)}"
 
-    def _words(self, running: list[RunConfig]) -> str:
+    def _words(self, running: list[Settings]) -> str:
         under_way = [c for c in running if c.id not in self._ended]  # its process may be about to end
         runs = ", ".join(f"{self._names[c.id]} {self._store.epoch(c)}/{c.epochs}" for c in under_way)
         return f"{len(self._ended)}/{len(self._configs)} runs; {runs}"
 
-    def _has_ended(self, config: RunConfig) -> bool:
+    def _has_ended(self, config: Settings) -> bool:
         return self._store.is_done(config) or self._store.has_failed(config)
 
     def _epochs(self) -> int:
@@ -170,9 +172,7 @@ class LiveView:
 
 def train_all(experiment: Experiment, pool: Pool) -> Status:
     check_writable(pool.store)
-    for name in {config.data for config in experiment.runs}:
-        # One download before many processes, and mistakes are told at once.
-        check_nets(experiment.runs, load(name, pool.data_root))
+    check_nets(experiment.runs, pool.data_root, pool.store.runs)
     if changed := changed_nets(pool.store, experiment.all_runs):
         raise UsageError(changed[0])
     try:
@@ -189,7 +189,7 @@ def sweep(experiment: Experiment, pool: Pool) -> Status:
     if coming := to_come(experiment, pool.store):
         print(f"{experiment.title}, stage 1 of 2; {coming}", file=sys.stderr, flush=True)
     first = _stage(f"{experiment.title}, screening", experiment.screening_runs(), pool)
-    losses = {config.id: pool.store.validation_loss(config) for config in first.done}
+    losses = {config.id: pool.store.loss(config) for config in first.done}
     if not (chosen := experiment.chosen_runs(losses)):
         print("No setting is left to train in full.", file=sys.stderr)
         return first
@@ -197,14 +197,14 @@ def sweep(experiment: Experiment, pool: Pool) -> Status:
     return status(pool.store, unique((*experiment.screening_runs(), *chosen)))
 
 
-def known_runs(experiment: Experiment, store: Store) -> tuple[RunConfig, ...]:
+def known_runs(experiment: Experiment, store: Store) -> tuple[Settings, ...]:
     """The runs that are to be made as far as that can be told now."""
     if experiment.screening_epochs is None:
         return experiment.runs
     first = experiment.screening_runs()
     if not _is_over(first, store):
         return first
-    losses = {config.id: store.validation_loss(config) for config in first if store.is_done(config)}
+    losses = {config.id: store.loss(config) for config in first if store.is_done(config)}
     return unique((*first, *experiment.chosen_runs(losses)))
 
 
@@ -223,11 +223,11 @@ def forget_failures(experiment: Experiment, store: Store) -> None:
         store.forget_failures(config)
 
 
-def _is_over(stage: tuple[RunConfig, ...], store: Store) -> bool:
+def _is_over(stage: tuple[Settings, ...], store: Store) -> bool:
     return all(store.is_done(config) or store.has_failed(config) for config in stage)
 
 
-def _stage(title: str, runs: tuple[RunConfig, ...], pool: Pool) -> Status:
+def _stage(title: str, runs: tuple[Settings, ...], pool: Pool) -> Status:
     for config in runs:
         pool.store.adopt(config)
     with LiveView(pool.store, runs, title) as view:
@@ -236,21 +236,20 @@ def _stage(title: str, runs: tuple[RunConfig, ...], pool: Pool) -> Status:
     return status(pool.store, runs)
 
 
-def check_names(runs: Iterable[RunConfig]) -> None:
-    """Of data sets and nets; a user's own nets are not looked for."""
-    for run in runs:
-        if run.data not in SETS:
-            raise UsageError(f"there is no data set {run.data!r}: {did_you_mean(run.data, SETS)}")
-        if run.net not in NETS and not is_own(run.net):
-            raise NetError(
-                f"there is no net {run.net!r}: {did_you_mean(run.net, NETS)}, or package.module:factory"
-            )
+def check_names(runs: Iterable[Settings]) -> None:
+    """Of data sets, nets and environments; a user's own nets are not looked for."""
+    for run in {(*run.architecture, run.source): run for run in runs}.values():
+        task_of(run).check_names(run)
 
 
-def check_nets(runs: Iterable[RunConfig], data: DataSet) -> None:
-    """Each can be built and takes these images: told once here, not three times by each run."""
-    for run in {(run.net, run.width): run for run in runs if run.data == data.name}.values():
-        check_start(run, data)
+def check_nets(runs: Sequence[Settings], data_root: Path | None, folder: Path) -> None:
+    """One download before many processes. Each net can be built and takes these data: told once here, not
+    three times by each run.
+    """
+    for source, one in {run.source: run for run in runs}.items():
+        data = task_of(one).load(one, data_root, folder)
+        for run in {run.architecture: run for run in runs if run.source == source}.values():
+            task_of(run).check_start(run, data)
 
 
 def warn_of_nets(experiment: Experiment, store: Store) -> None:

@@ -17,10 +17,11 @@ import torch
 
 from ...errors import JacnormError
 from ..cli import keep_memory
-from ..config import RunConfig, make_config
-from ..data import DataSet, load
+from ..config import make_config
 from ..progress import Progress
 from ..run import DivergedError
+from ..settings import Settings
+from ..task import task_of
 from ..train import train
 from .pool import LOCKED_ELSEWHERE
 from .store import Store
@@ -36,13 +37,13 @@ def carry_out(task: dict[str, Any]) -> int:
             return LOCKED_ELSEWHERE
         if store.is_done(config):
             return 0
-        data = load(config.data, task["data_root"])
+        data = task_of(config).load(config, task["data_root"], store.runs)
         store.tidy(config)
         store.publish(config, _result(config, data, store.run_folder(config), task["device"]))
     return 0
 
 
-def _result(config: RunConfig, data: DataSet, folder: Path, device: str) -> dict[str, Any]:
+def _result(config: Settings, data: Any, folder: Path, device: str) -> dict[str, Any]:
     """A run that diverges has one too: it would do so again, and its settings have been looked at."""
     try:
         return train(config, data, folder, device=device, resume=True, progress=Progress(stream=sys.stderr))

@@ -1,0 +1,37 @@
+"""How runs went: an interquartile mean over those of a method, epoch by epoch, in a band."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ..tasks.statistics import interquartile_mean, interval
+from .common import styles, tidy
+
+FEWEST = 3  # runs, for a band
+
+
+def curves(frame: pd.DataFrame) -> Figure:
+    """Of a row a run and epoch, with `method`, `epoch` and `value`."""
+    figure = Figure(figsize=(6.5, 4.2), layout="constrained")
+    axes = figure.subplots()
+    methods = [str(name) for name in frame["method"].cat.categories if (frame["method"] == name).any()]
+    for method, style in zip(methods, styles(methods), strict=True):
+        _curve(axes, frame[frame["method"] == method], method, style)
+    axes.set_xlabel("epoch")
+    axes.set_ylabel(frame.attrs["quantity"])
+    axes.legend(frameon=False, fontsize=9)
+    tidy(axes)
+    return figure
+
+
+def _curve(axes: Any, of: pd.DataFrame, method: str, style: dict[str, Any]) -> None:
+    groups = {epoch: values.to_numpy(dtype=float) for epoch, values in of.groupby("epoch")["value"]}
+    middle = [interquartile_mean(values) for values in groups.values()]
+    look = {"color": style["color"], "linestyle": style["linestyle"]}
+    axes.plot(list(groups), middle, label=method, linewidth=1.6, **look)
+    bands = np.array([interval([v]) if len(v) >= FEWEST else (np.nan, np.nan) for v in groups.values()])
+    axes.fill_between(list(groups), *bands.T, color=style["color"], alpha=0.12, linewidth=0)

@@ -1,0 +1,179 @@
+"""How the settings of a task are written down: each once, with its default, its help, what it may be and what
+looks at it. The command line, the checks of files and the id of a run are made from the fields.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
+
+from .errors import UsageError
+from .wording import did_you_mean
+
+_KINDS = {
+    int: "a whole number",
+    float: 'a number, or a fraction like "8/255"',
+    bool: "true or false",
+    str: "a word",
+}
+
+
+class ConfigError(UsageError):
+    """A setting that does not exist or makes no sense."""
+
+
+class Bound(NamedTuple):
+    holds: Callable[[Any], bool]
+    text: str
+
+
+POSITIVE = Bound(lambda v: v > 0, "positive")
+ONE_OR_MORE = Bound(lambda v: v >= 1, "1 or more")
+PART = Bound(lambda v: 0 < v <= 1, "above 0 and at most 1")
+
+
+def setting(
+    default: Any, text: str, may_be: Bound | tuple[str, ...] | None = None, first: Any = None, **only: str
+) -> Any:
+    """A field of a config: its default, its help, and a bound or the choices that there are.
+
+    `only` names another setting and the values of it with which this one is looked at. With others it makes
+    no other run. `first` is the default of the first version, where that was another: ids must stay.
+    """
+    first = default if first is None else first
+    conditions = {name: tuple(values.split()) for name, values in only.items()}
+    return field(
+        default=default, metadata={"text": text, "may_be": may_be, "first": first, "only": conditions}
+    )
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What defines a run of any task. By one version, on one kind of machine, two runs with equal settings
+    have equal results.
+
+    A task says its own: fields made by `setting`, these among them, with its defaults.
+    """
+
+    task: str
+    method: str
+    weight: float
+    epochs: int
+    seed: int = setting(
+        0,
+        "of all that is random",
+        Bound(lambda v: 0 <= v < 2**63, "a whole number from 0 to 2^63 − 1"),
+    )
+
+    # What runs are compared by when one is chosen: a number of each epoch, 1 if low is good, −1 if high is.
+    criterion: ClassVar[tuple[str, int]] = ("validation_loss", 1)
+    # What claims may be about, each with its words and digits, the most important first.
+    quantities: ClassVar[Mapping[str, tuple[str, int]]] = {}
+    told_by_the_label: ClassVar[set[str]] = {"method"}
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value, may_be = getattr(self, one.name), one.metadata["may_be"]
+            if isinstance(may_be, Bound):
+                if not may_be.holds(value):
+                    raise ConfigError(f"{one.name} = {value}: it must be {may_be.text}")
+            elif may_be and value not in may_be:
+                raise ConfigError(f"{one.name} = {value!r}: {did_you_mean(str(value), may_be)}")
+
+    def relevant(self) -> dict[str, Any]:
+        """The settings that matter beside the others."""
+        return {
+            one.name: getattr(self, one.name)
+            for one in fields(self)
+            if all(getattr(self, other) in values for other, values in one.metadata["only"].items())
+        }
+
+    @property
+    def label(self) -> str:
+        """What tables call the method."""
+        return self.method
+
+    @property
+    def subject(self) -> str:
+        """What is trained, in a word that may stand in the name of a folder."""
+        raise NotImplementedError
+
+    @property
+    def source(self) -> str:
+        """What has to be loaded for it."""
+        return self.subject
+
+    @property
+    def architecture(self) -> tuple[Any, ...]:
+        """What a network is built by."""
+        return (self.subject,)
+
+    @property
+    def own_net(self) -> str | None:
+        """A net of the user's, whose code may change."""
+        return None
+
+    @property
+    def strength(self) -> str:
+        """The same of how strongly it is regularized."""
+        return f"{self.weight:g}" if "weight" in self.relevant() else ""
+
+    @cached_property
+    def id(self) -> str:
+        """Readable in front, unique behind.
+
+        Settings at their first default do not count, so that one that is added later leaves ids as they are.
+        """
+        defaults = {one.name: one.metadata["first"] for one in fields(self)}
+        told = {name: value for name, value in self.relevant().items() if value != defaults[name]}
+        text = json.dumps(told, sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:10]
+        strength = f"-{self.strength}" if self.strength else ""
+        return f"{self.subject}-{self.method}{strength}-s{self.seed}-{digest}"
+
+
+Kind = type[Settings]
+
+
+def configured(kind: Kind, settings: Mapping[str, Any]) -> Settings:
+    """From a mapping; a key that does not exist or a value of the wrong type is an error."""
+    types = {one.name: type(one.default) for one in fields(kind)}
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            raise ConfigError(f"[{key}]: settings stand by themselves, not in sections")
+        if key not in types:
+            raise ConfigError(f"there is no setting {key!r}: {did_you_mean(key, types)}")
+        if not _fits(value, types[key]):
+            raise ConfigError(f"{key} = {value!r}: it must be {_KINDS[types[key]]}")
+    return kind(**{key: read_as(types[key])(value) for key, value in settings.items()})
+
+
+def read_as(kind: type) -> Callable[[Any], Any]:
+    """What makes a value of this type from one that fits, or from a word of the command line."""
+    return number if kind is float else kind
+
+
+def number(value: float | str) -> float:
+    """A number, or a fraction as people write attacks.
+
+    >>> number("8/255") == 8 / 255, number("0.03"), number(1)
+    (True, 0.03, 1.0)
+    """
+    numerator, slash, denominator = str(value).partition("/")
+    return float(numerator) / float(denominator) if slash else float(value)
+
+
+def _fits(value: Any, kind: type) -> bool:
+    if isinstance(value, bool) or kind is bool:
+        return isinstance(value, bool) and kind is bool
+    if kind is float and isinstance(value, str):
+        try:
+            number(value)
+        except (ValueError, ZeroDivisionError):
+            return False
+        return "/" in value
+    return isinstance(value, (int, float) if kind is float else kind)

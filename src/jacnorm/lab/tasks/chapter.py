@@ -1,0 +1,210 @@
+"""What is told of an experiment of these tasks: interquartile means with intervals, method by method."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..reproduce.chapter import Chapter, Table
+from ..reproduce.claims import decide
+from ..results import Result, Results, has_diverged, select
+from ..settings import Settings
+from ..sweep.experiment import Experiment, names
+from ..wording import NOTHING, count, plain, signed
+from .statistics import Scores, interquartile_mean, interval
+
+FEWEST = 3  # runs, for an interval
+
+
+@dataclass(frozen=True)
+class Trials:
+    """The runs of an experiment, also those to come: a row each, with what was measured in the end.
+
+    Methods are compared over strata: runs that differ in settings which all methods have.
+    """
+
+    experiment: Experiment
+    stored: Results
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        shared = self.shared
+        rows = []
+        for run in self.experiment.runs:
+            result = self.stored.records.get(run.id)
+            stratum = ", ".join(f"{name.replace('_', ' ')} {getattr(run, name):g}" for name in shared)
+            row = {"method": run.label, "seed": run.seed, "stratum": stratum, "id": run.id}
+            rows.append({**row, **_measured(result, run.quantities)})
+        return pd.DataFrame(rows)
+
+    @property
+    def shared(self) -> list[str]:
+        """The settings of all methods that differ from run to run."""
+        runs: Iterable[Settings] = self.experiment.runs
+        known = [set(run.relevant()) for run in runs]
+        told = {"method", "seed", "weight"}
+        return sorted(
+            name
+            for name in set.intersection(*known) - told
+            if len({getattr(run, name) for run in self.experiment.runs}) > 1
+        )
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        return self.experiment.labels
+
+    @property
+    def done(self) -> pd.DataFrame:
+        return self.frame[self.frame["done"] & ~self.frame["diverged"]]
+
+    def quantity(self, name: str) -> pd.DataFrame:
+        """A row a stratum and seed, a column a method."""
+        wide = self.done.pivot(index=["stratum", "seed"], columns="method", values=name)
+        return wide.reindex(columns=list(self.methods)).astype(float)
+
+    def strata(self, method: str, name: str, stratum: str | None = None) -> list[Scores]:
+        mine = self.done[self.done["method"] == method]
+        if stratum is not None:
+            mine = mine[mine["stratum"] == stratum]
+        return [of[name].to_numpy(dtype=float) for _, of in mine.groupby("stratum")]
+
+    def shown(self, method: str, name: str, digits: int, stratum: str | None = None) -> str:
+        return _with_interval(self.strata(method, name, stratum), digits)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        frame = self.frame
+        found = []
+        if to_come := int((~frame["done"]).sum()):
+            found.append(f"Still missing: {to_come} of {count(len(frame), 'run')}.")
+        if len(lost := frame[frame["done"] & frame["diverged"]]):
+            called = names(self.experiment.runs)
+            each = "; ".join(called[name] for name in lost["id"])
+            found.append(f"Diverged, and in none of these numbers: {each}.")
+        return tuple(found)
+
+
+def trials(experiment: Experiment) -> Trials:
+    return Trials(experiment, select(experiment.results, {run.id for run in experiment.runs}))
+
+
+def chapter(experiment: Experiment) -> Chapter:
+    """All that is told of it; nothing is trained."""
+    found = trials(experiment)
+    asked: Mapping[str, tuple[str, int]] = experiment.runs[0].quantities
+    quantities = {name: found.quantity(name) for name in asked}
+    there = len(found.done) > 0
+    units = {name: title for name, (title, _) in asked.items()}
+    done, runs = int(found.frame["done"].sum()), len(found.frame)
+    return Chapter(
+        name=experiment.name,
+        title=experiment.title,
+        notes=(*found.notes,) if there else ("No results yet.",),
+        tables=tuple(_tables(found, asked)) if there else (),
+        verdicts=decide(experiment.claims, quantities, units) if there else (),
+        quantities=quantities,
+        warnings=found.stored.warnings,
+        under_way="" if done == runs else f"{done} of {runs} runs",
+        curves=_curves(found),
+        results=tuple(found.stored.records.values()),
+    )
+
+
+def _tables(found: Trials, asked: Mapping[str, tuple[str, int]]) -> Iterable[Table]:
+    rows = []
+    for method in found.methods:
+        n = (found.done["method"] == method).sum()
+        rows.append((method, str(n), *(found.shown(method, q, digits) for q, (_, digits) in asked.items())))
+    settings = f"{found.frame['stratum'].nunique()} settings ({', '.join(found.shared)})"
+    over = f" over {settings}" if found.shared else ""
+    yield Table(
+        caption=f"Interquartile means of n runs{over}, with 95 % intervals by a stratified bootstrap.",
+        header=("method", "n", *(title for title, _ in asked.values())),
+        rows=tuple(rows),
+    )
+    yield _differences(found, asked)
+    if found.shared:
+        yield _by_stratum(found, asked)
+
+
+def _differences(found: Trials, asked: Mapping[str, tuple[str, int]]) -> Table:
+    """To the first method, which experiments begin with as the one that does nothing."""
+    base, *others = found.methods
+    rows = []
+    for method in others:
+        cells = []
+        for name, (_, digits) in asked.items():
+            ours, theirs = found.strata(method, name), found.strata(base, name)
+            cells.append(_difference(ours, theirs, digits))
+        rows.append((f"{method} − {base}", *cells))
+    return Table(
+        caption=f"Differences of interquartile means to “{base}”, with 95 % intervals by the same.",
+        header=("", *(title for title, _ in asked.values())),
+        rows=tuple(rows),
+    )
+
+
+def _by_stratum(found: Trials, asked: Mapping[str, tuple[str, int]]) -> Table:
+    name, (title, digits) = next(iter(asked.items()))
+    strata = list(dict.fromkeys(found.frame["stratum"]))
+    return Table(
+        caption=f"The {title}, setting by setting: interquartile means with 95 % intervals.",
+        header=("", *found.methods),
+        rows=tuple(
+            (stratum, *(found.shown(method, name, digits, stratum) for method in found.methods))
+            for stratum in strata
+        ),
+    )
+
+
+def _with_interval(strata: list[Scores], digits: int) -> str:
+    scores = np.concatenate(strata) if strata else np.array([])
+    if not len(scores):
+        return NOTHING
+    middle = plain(interquartile_mean(scores), digits)
+    if len(scores) < FEWEST:
+        return middle
+    low, high = interval(strata)
+    return f"{middle} [{plain(low, digits)}, {plain(high, digits)}]"
+
+
+def _difference(ours: list[Scores], theirs: list[Scores], digits: int) -> str:
+    if not ours or not theirs:
+        return NOTHING
+    a, b = np.concatenate(ours), np.concatenate(theirs)
+    middle = signed(interquartile_mean(a) - interquartile_mean(b), digits)
+    if min(len(a), len(b)) < FEWEST:
+        return middle
+    low, high = interval(ours, theirs)
+    return f"{middle} [{signed(low, digits)}, {signed(high, digits)}]"
+
+
+def _measured(result: Result | None, quantities: Mapping[str, Any]) -> dict[str, Any]:
+    nothing = dict.fromkeys(quantities, math.nan)
+    if result is None or has_diverged(result):
+        return {"done": result is not None, "diverged": result is not None, **nothing}
+    history = {name: float(np.median(of)) for name, of in result["history"].items()}
+    measured = {name: result["test"].get(name, history.get(name, math.nan)) for name in quantities}
+    return {"done": True, "diverged": False, **measured}
+
+
+def _curves(found: Trials) -> pd.DataFrame | None:
+    """A row a run and epoch: what runs are compared by, as it went."""
+    rows = []
+    for run in found.experiment.runs:
+        result = found.stored.records.get(run.id)
+        if result is not None:
+            values = result["history"].get(run.criterion[0], [])
+            rows += [{"method": run.label, "epoch": i, "value": v} for i, v in enumerate(values, 1)]
+    if not rows:
+        return None
+    frame = pd.DataFrame(rows)
+    frame["method"] = pd.Categorical(frame["method"], categories=list(found.methods))
+    frame.attrs["quantity"] = found.experiment.runs[0].criterion[0]
+    return frame

@@ -1,0 +1,149 @@
+"""The task dqn: a value network by DQN, with or without something that keeps it smooth.
+
+Gogianu et al. (2021) divide the last hidden layer by its spectral norm, and find that it acts on optimization
+more than on smoothness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import torch
+from stable_baselines3 import DQN
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import spectral_norm as normalized_weight
+
+from ...integrations.stable_baselines3 import JacobianPenalty
+from ...penalties import SpectralPenalty
+from ..run import Share
+from .kinds import DQNSettings
+from .learning import Learning, check_actions, check_names, environments, load, told
+from .playing import kept_random_state
+
+__all__ = ["check_names", "check_start", "load", "start", "told"]
+
+MINATAR_CHANNELS = 16  # of its one convolution
+
+
+class Convolution(BaseFeaturesExtractor):
+    """MinAtar's: 16 kernels of 3×3."""
+
+    def __init__(self, space: gymnasium.spaces.Box):
+        channels, height, width = space.shape
+        super().__init__(space, MINATAR_CHANNELS * (height - 2) * (width - 2))
+        self.layers = nn.Sequential(nn.Conv2d(channels, MINATAR_CHANNELS, 3), nn.ReLU(), nn.Flatten())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)
+
+
+class ValueLearning(Learning):
+    config: DQNSettings
+    model: DQN
+
+    def __init__(self, config: DQNSettings, model: DQN):
+        self._penalty = (
+            SpectralPenalty(config.weight, seed=config.seed) if config.method == "spectral" else None
+        )
+        super().__init__(config, model, [JacobianPenalty(self._penalty)] if self._penalty else [])
+        self.work = config.steps
+
+    @property
+    def penalty(self) -> nn.Module | None:
+        return self._penalty
+
+    counters = (*Learning.counters, "_n_calls")
+
+    def learn(self, steps: int, callback: list[BaseCallback]) -> None:
+        self.model.exploration_schedule = lambda _: self.exploration()  # over all epochs, not over each
+        self.model.exploration_rate = self.exploration()
+        self.model.learn(steps, callback, reset_num_timesteps=False)
+
+    def exploration(self) -> float:
+        """The chance of a random action: from 1 down to `explore_to`."""
+        until = self.config.explore * self.config.epochs * self.config.steps
+        part = min(1.0, self.model.num_timesteps / until)
+        return 1.0 + part * (self.config.explore_to - 1.0)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What it remembers, as long as it goes on."""
+        is_over = len(self.history) == self.config.epochs
+        return super().tensors() | ({} if is_over else remembered(self.model))
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        super().load(tensors)
+        remember(self.model, tensors)
+
+
+FILES = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
+
+
+def remembered(model: DQN) -> dict[str, Tensor]:
+    buffer = model.replay_buffer
+    assert buffer is not None
+    place = torch.tensor([buffer.pos, buffer.full])
+    return {f"replay.{name}": torch.from_numpy(getattr(buffer, name)[: buffer.size()]) for name in FILES} | {
+        "replay.place": place
+    }
+
+
+def remember(model: DQN, tensors: Mapping[str, Tensor]) -> None:
+    buffer = model.replay_buffer
+    if buffer is None or "replay.place" not in tensors:  # all of its epochs are done
+        return
+    buffer.pos, buffer.full = int(tensors["replay.place"][0]), bool(tensors["replay.place"][1])
+    for name in FILES:
+        getattr(buffer, name)[: buffer.size()] = tensors[f"replay.{name}"].numpy()
+
+
+def check_start(config: DQNSettings, data: Any) -> None:
+    otherwise = "numbers, and DQN chooses among a few: try --task policy, or CartPole-v1"
+    check_actions(config, gymnasium.spaces.Discrete, otherwise)
+
+
+def start(
+    config: DQNSettings, data: Any, device: torch.device | str, share: Share | None = None
+) -> ValueLearning:
+    env = environments(config, 1)
+    decay = config.weight if config.method == "l2" else 0.0
+    image = len(env.observation_space.shape or ()) == 3
+    with kept_random_state():
+        model = DQN(
+            "MlpPolicy",
+            env,
+            learning_rate=config.learning_rate,
+            buffer_size=config.replay,
+            learning_starts=config.warmup,
+            batch_size=config.batch_size,
+            gamma=config.discount,
+            train_freq=config.train_every,
+            gradient_steps=config.updates,
+            target_update_interval=config.target_every,
+            policy_kwargs={
+                "net_arch": [config.hidden] if image else [config.hidden, config.hidden],
+                "optimizer_kwargs": {"eps": config.adam_epsilon, "weight_decay": decay},
+                **({"features_extractor_class": Convolution} if image else {}),
+            },
+            seed=config.seed % 2**31,
+            device=device,
+        )
+    if config.method == "spectral-norm":
+        normalize_last_hidden(model)
+    return ValueLearning(config, model)
+
+
+def normalize_last_hidden(model: DQN) -> None:
+    """Divided by its norm, in both networks. The vectors of power iteration go to the target network with the
+    weights: those that it began with would not fit the weights that it gets.
+    """
+    for net in (model.q_net, model.q_net_target):
+        layers = [layer for layer in net.q_net if isinstance(layer, nn.Linear)]
+        normalized_weight(layers[-2])
+    model.q_net_target.load_state_dict(model.q_net.state_dict())
+    # What stable-baselines3 copies beside the parameters, statistics of batch norm otherwise.
+    model.batch_norm_stats = list(model.q_net.buffers())
+    model.batch_norm_stats_target = list(model.q_net_target.buffers())

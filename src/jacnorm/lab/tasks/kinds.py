@@ -1,0 +1,150 @@
+"""The settings of the tasks beside classification. Nothing here needs what the tasks themselves need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..settings import ONE_OR_MORE, PART, POSITIVE, Bound, Settings, setting
+
+NOT_NEGATIVE = Bound(lambda v: v >= 0, "0 or more")
+RETURNS = {
+    "return": ("return in the end", 1),
+    "mean_return": ("return over training", 1),
+    "sigma": ("mean σ", 3),
+    "milliseconds_per_update": ("ms an update", 1),
+}
+FRACTION = Bound(lambda v: 0 <= v <= 1, "from 0 to 1")
+
+
+class OneOfMany(Settings):
+    """No setting is chosen here: each method is told with its strength, and all stand in the table."""
+
+    told_by_the_label: ClassVar[set[str]] = {"method", "weight"}
+
+    @property
+    def label(self) -> str:
+        return f"{self.method} {self.strength}".strip()
+
+
+@dataclass(frozen=True)
+class Reinforcement(OneOfMany):
+    """What policy and dqn share."""
+
+    environment: str = setting("", "a name of gymnasium's, as CartPole-v1, or MinAtar/Breakout-v1")
+    learning_rate: float = setting(1e-3, "of Adam", POSITIVE)
+    discount: float = setting(0.99, "of rewards to come, γ", PART)
+    batch_size: int = setting(64, "observations a step", POSITIVE)
+    hidden: int = setting(64, "units of a hidden layer", ONE_OR_MORE)
+    episodes: int = setting(10, "to judge by, after each epoch", ONE_OR_MORE)
+
+    criterion: ClassVar[tuple[str, int]] = ("return", -1)
+    quantities: ClassVar[Mapping[str, tuple[str, int]]] = RETURNS
+
+    @property
+    def subject(self) -> str:
+        return f"{self.task}-{self.environment.replace('/', '.')}"
+
+
+@dataclass(frozen=True)
+class DQNSettings(Reinforcement):
+    """The defaults are for CartPole, after those of rl-baselines3-zoo."""
+
+    task: str = setting("dqn", "a value network by DQN", ("dqn",))
+    environment: str = setting("CartPole-v1", "a name of gymnasium's, as CartPole-v1, or MinAtar/Breakout-v1")
+    method: str = setting(
+        "none",
+        "the regularizer; spectral-norm divides the last hidden layer by its norm (Gogianu et al.)",
+        ("none", "spectral-norm", "spectral", "l2"),
+    )
+    weight: float = setting(0.01, "its weight, λ", POSITIVE, method="spectral l2")
+    epochs: int = setting(20, "parts of the training, each judged and kept", POSITIVE)
+    steps: int = setting(2500, "of the environment, an epoch", POSITIVE)
+    learning_rate: float = setting(2.3e-3, "of Adam", POSITIVE)
+    adam_epsilon: float = setting(1e-8, "of Adam", POSITIVE)
+    hidden: int = setting(256, "units of a hidden layer", ONE_OR_MORE)
+    replay: int = setting(50_000, "steps that are remembered", ONE_OR_MORE)
+    warmup: int = setting(1000, "steps before the first update", NOT_NEGATIVE)
+    train_every: int = setting(256, "steps between rounds of updates", ONE_OR_MORE)
+    updates: int = setting(128, "in a round", ONE_OR_MORE)
+    target_every: int = setting(256, "steps between copies to the target network", ONE_OR_MORE)
+    explore: float = setting(0.16, "part of all steps in which exploration falls to explore_to", PART)
+    explore_to: float = setting(0.04, "chance of a random action after that", FRACTION)
+
+
+@dataclass(frozen=True)
+class PolicySettings(Reinforcement):
+    """The defaults are for Pendulum, after those of rl-baselines3-zoo."""
+
+    task: str = setting("policy", "a policy for continuous actions by PPO", ("policy",))
+    environment: str = setting("Pendulum-v1", "a name of gymnasium's, with continuous actions")
+    method: str = setting(
+        "none",
+        "the regularizer of the policy; caps is Mysore et al.'s",
+        ("none", "spectral", "frobenius", "caps"),
+    )
+    weight: float = setting(0.01, "its weight, λ", POSITIVE, method="spectral frobenius caps")
+    spread: float = setting(0.05, "s.d. of the states around one, of caps", POSITIVE, method="caps")
+    epochs: int = setting(20, "parts of the training, each judged and kept", POSITIVE)
+    rollouts: int = setting(1, "rounds of playing and learning, an epoch", ONE_OR_MORE)
+    environments: int = setting(4, "that are played side by side", ONE_OR_MORE)
+    rollout: int = setting(1024, "steps of each of them, a round", ONE_OR_MORE)
+    passes: int = setting(10, "over the steps of a round", ONE_OR_MORE)
+    discount: float = setting(0.9, "of rewards to come, γ", PART)
+    trace: float = setting(0.95, "of generalized advantages, λ of GAE", PART)
+    entropy: float = setting(0.0, "weight of the entropy of actions", NOT_NEGATIVE)
+    clip: float = setting(0.2, "of PPO", POSITIVE)
+
+    quantities: ClassVar[Mapping[str, tuple[str, int]]] = {
+        "return": ("return in the end", 1),
+        "fluctuation": ("fluctuation of actions", 4),
+        "return_in_noise_0.1": ("return in noise", 1),
+        "fluctuation_in_noise_0.1": ("fluctuation in noise", 4),
+        "sigma": ("mean σ", 3),
+        "milliseconds_per_update": ("ms an update", 1),
+    }
+
+
+@dataclass(frozen=True)
+class GANSettings(OneOfMany):
+    """Small networks for 28×28 images. The loss is the logistic one, wgan-gp's that of Wasserstein GANs."""
+
+    task: str = setting("gan", "a generator of images and its critic", ("gan",))
+    data: str = setting("fashion-mnist", "fashion-mnist, kmnist, mnist, or digits for a quick look")
+    stacked: bool = setting(False, "three images as the channels of one: with ten classes, 1,000 modes")
+    method: str = setting(
+        "none",
+        "the regularizer of the critic",
+        ("none", "spectral-norm", "wgan-gp", "r1", "spectral"),
+    )
+    weight: float = setting(1.0, "its weight, λ; of r1, γ/2", POSITIVE, method="wgan-gp r1 spectral")
+    learning_rate: float = setting(2e-4, "of Adam, of both networks", POSITIVE)
+    momentum: float = setting(0.5, "of Adam, β₁", FRACTION)
+    batch_size: int = setting(64, "images a step", POSITIVE)
+    channels: int = setting(32, "of the first layer of the critic; of the next, twice as many", ONE_OR_MORE)
+    latent: int = setting(64, "numbers that an image is made from", ONE_OR_MORE)
+    critic_steps: int = setting(1, "for each of the generator", ONE_OR_MORE)
+    steps: int = setting(500, "of the generator, an epoch", POSITIVE)
+    epochs: int = setting(16, "parts of the training, each judged and kept", POSITIVE)
+    judged: int = setting(
+        2000, "images to judge by after an epoch; in the end thirteen times as many", ONE_OR_MORE
+    )
+    judge_epochs: int = setting(10, "of the classifier that judges", ONE_OR_MORE)
+
+    criterion: ClassVar[tuple[str, int]] = ("frechet", 1)
+    quantities: ClassVar[Mapping[str, tuple[str, int]]] = {
+        "frechet": ("Fréchet distance (not FID)", 2),
+        "precision": ("precision", 3),
+        "recall": ("recall", 3),
+        "modes": ("modes", 1),
+        "kl": ("KL, nats", 3),
+        "sigma_real": ("σ at real images", 3),
+        "sigma_made": ("σ at made ones", 3),
+        "sigma_between": ("σ in between", 3),
+        "milliseconds_per_step": ("ms a step", 0),
+    }
+
+    @property
+    def subject(self) -> str:
+        return f"gan-{self.data}{'-stacked' if self.stacked else ''}"
