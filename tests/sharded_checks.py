@@ -1,6 +1,5 @@
 """Models under fully_shard in several gloo processes, and one process: run by test_sharded.py."""
 
-import copy
 import sys
 
 import torch
@@ -8,11 +7,10 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import fully_shard
 from torch.utils.checkpoint import checkpoint
 
 import jacnorm as jn
-from jacnorm.integrations.distributed import share_vectors
 from jacnorm.lab.bench.nets import Blocks
 
 BATCH, CLASSES, TOKENS, WIDTH = 8, 5, 6, 16
@@ -85,7 +83,10 @@ def share(*tensors):
 
 
 def gradients(model):
-    return {n: p.grad.full_tensor() if hasattr(p.grad, "full_tensor") else p.grad for n, p in model.named_parameters()}
+    return {
+        n: p.grad.full_tensor() if hasattr(p.grad, "full_tensor") else p.grad
+        for n, p in model.named_parameters()
+    }
 
 
 def assert_same(model, alone, said, **tolerance):

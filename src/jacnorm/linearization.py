@@ -99,13 +99,13 @@ class Linearization:
     def layers(self) -> list[Layer]:
         if self._sharding is not None:
             raise UnsupportedModelError(
-                "The model's weights are sharded (fully_shard) and are there while a product is taken only: its "
-                "layers cannot be looked at one by one. Take the norm of J itself."
+                "The model's weights are sharded (fully_shard) and are there only while a product is taken: "
+                "its layers cannot be looked at one by one. Take the norm of J itself."
             )
         return self._layers
 
     def agreed(self, value: int) -> int:
-        """The largest that any process has, of those that a sharded model's products are taken in together."""
+        """The largest value among the processes that take products of a sharded model together."""
         return int(value) if self._sharding is None else self._sharding.agreed(value)
 
     @property

@@ -27,7 +27,7 @@ from .linearization import Linearization
 from .pytorch.forwarding import replaced_forward
 from .pytorch.half import half_pays
 from .pytorch.modules import modules_of, random_state, unchanged
-from .pytorch.precision import without_autocast
+from .pytorch.precision import NOTHING, without_autocast
 from .pytorch.sharded import Sharding, sharding_of
 from .pytorch.switches import unfused_attention
 from .pytorch.tracing import CAN_TRACE, refuse, tracing, while_tracing
@@ -248,7 +248,7 @@ def _record(request: Request, known: Verdict, *, checks: bool) -> Linearization:
     """Record the calls; with `checks`, compare each with autograd."""
     section, recorder = request.section(), request.recorder(check=check_call if checks else None)
     try:
-        with _by_all(request.sharding):
+        with NOTHING if request.sharding is None else _by_all(request.sharding):
             output = section.run(request.x, recorder, graph=checks)
             tape = recorder.tape()
             if not checks and tape.way not in known.history.plans:  # another, with who knows what beside it
@@ -271,11 +271,8 @@ def _record(request: Request, known: Verdict, *, checks: bool) -> Linearization:
 
 
 @contextmanager
-def _by_all(sharding: Sharding | None) -> Iterator[None]:
+def _by_all(sharding: Sharding) -> Iterator[None]:
     """What fails in one of the processes that a model is sharded over fails in all."""
-    if sharding is None:
-        yield
-        return
     try:
         yield
     except (NotRecorded, JacnormError):
@@ -287,6 +284,8 @@ def _by_all(sharding: Sharding | None) -> Iterator[None]:
 
 def _without_rule(recorder: Recorder, tape: Tape) -> str | None:
     """What of the model goes by autograd, and why."""
+    if not recorder.without_rule:
+        return None
     names = {name.removesuffix(" by autograd") for name in _names(tape.way)}
     found = [f"{name} ({why})" for name, why in recorder.without_rule.items() if name in names]
     return f"by autograd: {', '.join(found)}" if found else None

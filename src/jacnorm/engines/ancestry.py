@@ -14,9 +14,9 @@ class Ancestry:
 
     def __init__(self, *xs: Tensor, around: Ancestry | None = None):
         """Of any of several, or of those that somebody around looks for."""
-        self._origins = {x.grad_fn for x in xs if x.grad_fn is not None} | (
-            around._origins if around else set()
-        )
+        self._origins: set[Any] = {x.grad_fn for x in xs if x.grad_fn is not None}
+        if around is not None:
+            self._origins |= around._origins
         self._unrelated: set[Any] = set()
 
     def cut(self, t: Tensor) -> None:

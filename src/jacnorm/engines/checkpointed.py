@@ -39,8 +39,8 @@ from .writer import edge
 
 NAME = "checkpoint"
 CHANGED = (
-    "What activation checkpointing recomputes is not what the model computed: a checkpointed function depends "
-    "on something that changes from run to run. Leave it out of the checkpointed part."
+    "What activation checkpointing recomputes is not what the model computed: a checkpointed function "
+    "depends on something that changes from run to run. Leave it out of the checkpointed part."
 )
 BATCH_NORM = inspect.signature(F.batch_norm)
 BATCH_NORM_OF_PART = (
@@ -67,19 +67,20 @@ def _seen(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return _plain(function, *args, **kwargs)
 
 
-@contextmanager
-def _showing() -> Iterator[None]:
+class _Showing:
     """PyTorch looks at this attribute of `checkpoint` for a function to call instead."""
+
     name = "__dynamo_disable"
-    before = getattr(_plain, name, None)
-    setattr(_plain, name, _seen)
-    try:
-        yield
-    finally:
-        setattr(_plain, name, before)
+
+    def __enter__(self) -> None:
+        self._before = getattr(_plain, self.name, None)
+        setattr(_plain, self.name, _seen)
+
+    def __exit__(self, *_: object) -> None:
+        setattr(_plain, self.name, self._before)
 
 
-_switch = Switch(_showing)
+_switch = Switch(_Showing)
 
 
 def seeing_checkpoints() -> AbstractContextManager[Any]:
@@ -130,7 +131,9 @@ class Inside(Recorder):
     """Records one run of a checkpointed function. The first run is a part of the model's, `around`."""
 
     def __init__(self, flowing: bool, precision: torch.dtype | None, around: Recorder | None = None):
-        super().__init__(flowing=flowing, precision=precision, check=around and around._check)
+        super().__init__(
+            flowing=flowing, precision=precision, check=None if around is None else around._check
+        )
         self._around = around
         self._second_run = around is None or around._second_run
         if around is not None:
@@ -179,7 +182,7 @@ def _together(like: Sequence[Any], *ts: Tensor | None) -> Parts:
 
 
 class Run:
-    """What is alive while a product is taken: the leaves that a run began with, its record and its results."""
+    """What is alive while a product is taken: the leaves that a run began with, its record, its results."""
 
     def __init__(self, recorder: Inside, leaves: list[Tensor], result: Any):
         self._outputs, self._form = tree_flatten(result)
@@ -373,8 +376,8 @@ class _Recomputing(torch.autograd.Function):
     def backward(ctx: Any, *cs: Tensor | None) -> Any:
         if torch.is_grad_enabled():
             raise UnsupportedModelError(
-                "J.output is differentiated twice, through a checkpointed call that jacnorm has recorded. Take "
-                "the derivative of model(x) itself, or of J by its products."
+                "J.output is differentiated twice, through a checkpointed call that jacnorm has recorded. "
+                "Take the derivative of model(x) itself, or of J by its products."
             )
         replay, needed = ctx.replay, ctx.needs_input_grad[2:]
         run = replay.again(ctx.saved_tensors)

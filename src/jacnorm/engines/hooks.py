@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -28,17 +28,16 @@ def _apply(*tensors: Any) -> Any:
 _apply.__name__ = NAME
 
 
-@contextmanager
-def _seen() -> Iterator[None]:
-    hidden: Any = BackwardHookFunction
-    hidden.apply = staticmethod(_apply)
-    try:
-        yield
-    finally:
-        del hidden.apply
+class _Seen:
+    def __enter__(self) -> None:
+        hidden: Any = BackwardHookFunction
+        hidden.apply = staticmethod(_apply)
+
+    def __exit__(self, *_: object) -> None:
+        del BackwardHookFunction.apply
 
 
-_switch = Switch(_seen)
+_switch = Switch(_Seen)
 
 
 def seeing_module_hooks() -> AbstractContextManager[Any]:

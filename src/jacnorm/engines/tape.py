@@ -237,10 +237,11 @@ class Tape:
 
 def _reaching(steps: Sequence[Step], target: Slot) -> list[Step]:
     """The steps that the output depends on: branches that lead nowhere are not swept."""
-    needed, kept = {target}, []
+    needed: set[Slot | None] = {target}
+    kept: list[Step] = []
     for step in reversed(steps):
         if step.target in needed:
-            needed.update(s for s in step.sources if s is not None)
+            needed.update(step.sources)
             kept.append(step)
     return kept[::-1]
 

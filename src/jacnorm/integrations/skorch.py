@@ -60,8 +60,8 @@ class RegularizedNet(NeuralNet):
         for name, number in measures(self.penalty_, value).items():
             self.history.record_batch(name, float(number))
         found = self._reports.report(len(self.history), self._watch.J, self._index, loss)
-        for name, number in found.items():
-            self.history.record(name, number)
+        for name, known in found.items():
+            self.history.record(name, known)
         return loss + value
 
 

@@ -1,11 +1,11 @@
 """Models whose weights are spread over processes by `fully_shard` (FSDP2).
 
 Outside of a layer's forward pass its weights are not there: the tensors that the model computed with have no
-storage. Sweeps gather them again, layer by layer, into these same tensors. What is handed to them as a gradient
-goes the way of the loss's: FSDP reduces both together.
+storage. Sweeps gather them again, layer by layer, into these same tensors. What is handed to them as a
+gradient goes the way of the loss's: FSDP reduces both together.
 
-To gather is work of all processes together, and so are sweeps. What decides on a sweep is therefore decided by
-all of them.
+To gather is work of all processes together, and so are sweeps. What decides on a sweep is therefore decided
+by all of them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Sharding:
 
     @contextmanager
     def noting(self, count: Callable[[], int], within: Callable[[int, int, Any], None]) -> Iterator[None]:
-        """Tell `within` which of the things that `count` counts came while which module's weights were there."""
+        """Tell `within` which things that `count` counts came while which module's weights were there."""
         begun, handles = dict[int, int](), []
         for module in self.modules:
             handles.append(module.register_forward_pre_hook(lambda m, _: begun.__setitem__(id(m), count())))
@@ -111,15 +111,15 @@ def _check_pipeline(model: Any) -> None:
     if any(kind.__module__.startswith(PIPELINES) for kind in type(owner).__mro__):
         raise UnsupportedModelError(
             f"{type(owner).__name__} runs a pipeline, of which each process has a stage: there is no J of "
-            "the whole here. Linearize a model that is whole in each process, sharded by fully_shard if need be."
+            "the whole here. Linearize a model that is whole in each process, or sharded by fully_shard."
         )
 
 
 def _check_wrappers(modules: Sequence[nn.Module], fsdp: Any) -> None:
     if fsdp is not None and any(isinstance(m, fsdp.FullyShardedDataParallel) for m in modules):
         raise UnsupportedModelError(
-            "FullyShardedDataParallel (FSDP1) keeps the weights of several layers in one tensor, which jacnorm "
-            "cannot follow. Shard the model with torch.distributed.fsdp.fully_shard (FSDP2)."
+            "FullyShardedDataParallel (FSDP1) keeps the weights of several layers in one tensor, which "
+            "jacnorm cannot follow. Shard the model with torch.distributed.fsdp.fully_shard (FSDP2)."
         )
 
 
@@ -133,8 +133,8 @@ def _check_parameters(modules: Sequence[nn.Module], known: set[int]) -> None:
             if isinstance(p, tensors.DTensor) and id(p) not in known:
                 raise UnsupportedModelError(
                     f"{name} of {type(module).__name__} is spread over processes as {p.placements} (tensor "
-                    "parallel?), and its layer computes with a part of it. jacnorm takes models that are whole "
-                    "in each process, or sharded by fully_shard."
+                    "parallel?), and its layer computes with a part of it. jacnorm takes models that are "
+                    "whole in each process, or sharded by fully_shard."
                 )
 
 

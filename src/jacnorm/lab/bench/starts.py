@@ -167,7 +167,7 @@ def _products(penalty: SpectralPenalty, J: Linearization, index: Tensor | None) 
         count += 1
         return take(*given)
 
-    J._take = counted  # type: ignore[method-assign]
+    J._take = counted  # type: ignore[method-assign, assignment]
     with torch.enable_grad():
         penalty.estimated(J, index, None)
     return count

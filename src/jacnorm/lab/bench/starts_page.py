@@ -56,7 +56,7 @@ def picture_of_starts(found: Found) -> Figure | None:
         mine = [net["trained"][i] for net in nets.values()]
         place = tuple(sum(m[what] for m in mine) / len(mine) for what in ("products", "cosine"))
         name = way["start"] + (", as needed" if way["rounds"] == "auto" else "")
-        curves.setdefault(name, []).append(place)  # type: ignore[arg-type]
+        curves.setdefault(name, []).append(place)
     figure = Figure(figsize=(8, 4.8), layout="constrained")
     axes = figure.subplots()
     for (name, places), marker in zip(curves.items(), "os^vD<>*Ph", strict=False):
