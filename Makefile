@@ -50,7 +50,7 @@ gallery: .venv/installed
 operators: .venv/installed
 	$(BIN)/python tests/operators.py docs/operators.md
 
-# Builds the wheel, installs it alone in a fresh environment and tries it there.
+# Builds the source archive and the wheel from it, installs the wheel alone in a fresh environment and tries it there.
 wheel: .venv/installed
 	$(BIN)/pytest tests/test_wheel.py
 

@@ -1,9 +1,10 @@
-"""The wheel, installed alone in an environment of its own, works and has all that belongs to it."""
+"""The wheel, built from the source archive and installed alone, works; both have all that belongs to them."""
 
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from importlib.metadata import distribution
 from pathlib import Path
 from zipfile import ZipFile
@@ -31,14 +32,23 @@ torch.testing.assert_close(model[0].weight.grad, wanted, rtol=1e-3, atol=1e-5)
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """Built from a copy, with the setuptools at hand: no network, and nothing is left in the checkout."""
+def archive(tmp_path_factory):
+    """Built from a copy, with the setuptools at hand: no network, and nothing is left in the checkout.
+
+    `build` makes the wheel from the source archive, not from the copy.
+    """
     copy = tmp_path_factory.mktemp("checkout")
     for name in ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"):
         shutil.copy(ROOT / name, copy)
     shutil.copytree(ROOT / "src", copy / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", copy, cwd=copy)
-    (path,) = (copy / "dist").glob("*.whl")
+    run(sys.executable, "-m", "build", "--no-isolation", copy, cwd=copy)
+    (path,) = (copy / "dist").glob("*.tar.gz")
+    return path
+
+
+@pytest.fixture(scope="module")
+def wheel(archive):
+    (path,) = archive.parent.glob("*.whl")
     return path
 
 
@@ -78,6 +88,13 @@ def needed(*names):
     return entries
 
 
+def package():
+    """The files of the package, as the wheel names them."""
+    source = ROOT / "src" / "jacnorm"
+    files = [path for path in source.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    return {str(path.relative_to(ROOT / "src")) for path in files}
+
+
 def run(*command, cwd=None, code=0):
     # -I would be simpler, but the command `jacnorm` is a script; PYTHONPATH may point at the checkout.
     done = subprocess.run(
@@ -87,11 +104,18 @@ def run(*command, cwd=None, code=0):
     return done.stdout + done.stderr
 
 
+def test_the_archive_holds_the_source(archive):
+    with tarfile.open(archive) as tar:
+        inside = {name.partition("/")[2] for name in tar.getnames()}
+    assert archive.name == f"jacnorm-{jacnorm.__version__}.tar.gz"
+    assert inside >= {"README.md", "LICENSE", "pyproject.toml"}
+    assert inside >= {f"src/{name}" for name in package()}
+    assert not [name for name in inside if name.startswith("tests")]
+
+
 def test_it_holds_the_package_and_nothing_else(wheel):
     inside = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    source = ROOT / "src" / "jacnorm"
-    files = [path for path in source.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    assert inside == {str(path.relative_to(ROOT / "src")) for path in files}
+    assert inside == package()
     assert "jacnorm/py.typed" in inside
     assert "jacnorm/lab/report/page.html" in inside
 

@@ -52,7 +52,7 @@ from .penalties import (
 )
 from .recording import linearize
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AnalyticPenalty",

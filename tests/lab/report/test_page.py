@@ -102,6 +102,7 @@ def test_it_tells_protocol_stages_and_what_is_not_there(text):
     assert "Figure 4, FashionMNIST" in banner
     assert "digits" not in banner
     assert "torch 2.13.0" in text
+    assert "with jacnorm 0.1.0:" in text  # that ran it, whichever version draws the page
 
 
 def test_how_to_rerun_names_the_folder_of_these_results(results, text):

@@ -10,7 +10,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ... import __version__
 from ..reproduce.catalog import Item, question, read_chapter
 from ..reproduce.chapter import Chapter, Outcome, Table
 from ..reproduce.readings import Readings
@@ -56,8 +55,6 @@ class Content:
     bullets: tuple[Bullet, ...]
     readings: Readings | None
     warnings: tuple[str, ...]
-
-    version = __version__
 
     @cached_property
     def present(self) -> list[tuple[Item, Chapter]]:
@@ -110,8 +107,16 @@ class Content:
     @property
     def environments(self) -> list[tuple[str, int]]:
         """With the number of results from each."""
-        found = [r["environment"] for _, s in self.present for r in s.results if "environment" in r]
-        return Counter(", ".join(f"{k} {v}" for k, v in one.items()) for one in found).most_common()
+        return Counter(", ".join(f"{k} {v}" for k, v in one.items()) for one in self._ran_in).most_common()
+
+    @property
+    def version(self) -> str:
+        """Those that made the results, which may be older than the one that makes the page."""
+        return " and ".join(sorted({one["jacnorm"] for one in self._ran_in if "jacnorm" in one}))
+
+    @cached_property
+    def _ran_in(self) -> list[dict[str, Any]]:
+        return [r["environment"] for _, s in self.present for r in s.results if "environment" in r]
 
     @cached_property
     def _runs(self) -> dict[str, dict[str, Any]]:
