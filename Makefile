@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo test test-long check lint types arrows format docs page gallery operators wheel clean
+.PHONY: demo test test-long check lint types arrows format docs page gallery notebooks operators versions wheel clean
 
 demo: .venv/lab
 	$(BIN)/jacnorm demo
@@ -45,6 +45,14 @@ page: .venv/installed
 gallery: .venv/installed
 	for picture in docs/gallery/*.png; do \
 		$(BIN)/python examples/$$(basename $$picture .png).py $$picture || exit 1; done
+
+# Runs the notebooks and keeps their outputs in them.
+notebooks: .venv/installed
+	$(BIN)/python notebooks/run.py
+
+# Says again which versions were tested, in docs/versions.md.
+versions: .venv/installed
+	$(BIN)/python docs/versions.py
 
 # Says again how each operator of PyTorch's is served, in docs/operators.md.
 operators: .venv/installed

@@ -1,8 +1,10 @@
 """What of the site is made from other sources when it is built."""
 
+import json
 import os
 import re
 from argparse import ArgumentParser
+from base64 import b64decode
 from pathlib import Path
 from textwrap import indent
 
@@ -27,11 +29,17 @@ def on_files(files, config):
         files.append(File.generated(config, str(page), content=content))
     for picture in sorted(Path("paper").glob("**/*.svg")):
         files.append(File.generated(config, str(picture), abs_src_path=str(picture.absolute())))
+    for notebook in sorted(Path("notebooks").glob("*.ipynb")):
+        text, pictures = shown_notebook(notebook)
+        files.append(File.generated(config, f"notebooks/{notebook.stem}.md", content=text))
+        for name, content in pictures.items():
+            files.append(File.generated(config, f"notebooks/{name}", content=content))
 
 
-def on_page_markdown(markdown, **kwargs):
+def on_page_markdown(markdown, page, **kwargs):
     """A link to a script, on a line of its own, becomes the script itself; paper/ lies among the pages."""
-    markdown = markdown.replace("](../paper/", "](paper/")
+    if "/" not in page.file.src_uri:
+        markdown = markdown.replace("](../paper/", "](paper/")
     return SCRIPT.sub(lambda match: _shown(match[1], match[2]), markdown)
 
 
@@ -43,6 +51,23 @@ def _shown(path, language):
 def _is_there(page, folder):
     (path,) = page.values()
     return path not in MADE_ELSEWHERE or (folder / path).exists()
+
+
+def shown_notebook(path):
+    """A notebook with the outputs that it keeps, as Markdown, and its pictures by name."""
+    parts, pictures = [], {}
+    for cell in json.loads(path.read_text("utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        for output in cell.get("outputs", ()):
+            if "text" in output:
+                parts.append(f"```text\n{''.join(output['text']).rstrip()}\n```")
+            elif "image/png" in output["data"]:
+                name = f"{path.stem}-{len(pictures) + 1}.png"
+                pictures[name] = b64decode(output["data"]["image/png"])
+                parts.append(f"![What the code above draws]({name})")
+    parts.append(f"*This page is the notebook `{path}` of a checkout.*")
+    return "\n\n".join(parts).replace("](../docs/", "](../"), pictures
 
 
 def commands():

@@ -1,0 +1,78 @@
+"""Writes docs/versions.md: which versions the library needs, and which ones the tests ran with.
+
+python docs/versions.py
+"""
+
+import platform
+import re
+import sys
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+TEXT = """# Versions
+
+Made by `make versions`, from `pyproject.toml`, `constraints.txt` and `oldest.txt`. The tests fail while it is out of date.
+
+* **needed**: what `pip` asks for.
+* **tested**: what the whole suite runs with, on {system} and CPUs. No test has run on a GPU.
+* **oldest run**: the oldest version that tests ran with, and which tests. A bound without this entry was never run: it says what we
+  expect to work.
+
+| package | extra | needed | tested | oldest run |
+| --- | --- | --- | --- | --- |
+| Python |  | {python} | {interpreter} |  |
+{rows}
+"""
+
+
+def pinned(file):
+    """Name to version, and to what stands behind the #."""
+    lines = re.findall(r"^([\w.-]+)==(\S+)(?: +# (.*))?$", (ROOT / file).read_text(), re.MULTILINE)
+    return {name: (number, remark) for name, number, remark in lines}
+
+
+def project():
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def required():
+    """(extra, package, lower bound) of all that the library and its extras need; the developers' tools do not count."""
+    extras = {"": project()["dependencies"], **project()["optional-dependencies"]}
+    return [
+        (extra, *re.fullmatch(r"([\w.-]+)(?:\[.*\])?>=(\S+)", requirement).groups())
+        for extra, requirements in extras.items()
+        if extra not in ("docs", "dev")
+        for requirement in requirements
+    ]
+
+
+def rows():
+    """Of the table, without Python's: what is installed plays no part."""
+    tested, oldest = pinned("constraints.txt"), pinned("oldest.txt")
+    found = []
+    for extra, name, bound in required():
+        run = " ".join(filter(None, oldest[name])) if name in oldest else ""
+        found.append(f"| {name} | {extra} | {bound} or later | {tested[name][0]} | {run} |")
+    return found
+
+
+def main():
+    """Nothing is written of an environment that is not the one of constraints.txt."""
+    tested = pinned("constraints.txt")
+    for _, name, _ in required():
+        installed = version(name).partition("+")[0]  # without +cpu
+        if installed != tested[name][0]:
+            sys.exit(f"{name} {installed} is installed, and constraints.txt has {tested[name][0]}")
+    text = TEXT.format(
+        system=platform.system(),
+        python=project()["requires-python"].removeprefix(">=") + " or later",
+        interpreter=platform.python_version(),
+        rows="\n".join(rows()),
+    )
+    (ROOT / "docs" / "versions.md").write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""Runs the notebooks, each in a kernel of its own, and keeps their outputs in them, as `make notebooks` does.
+
+python notebooks/run.py                              # all of them
+python notebooks/run.py notebooks/first-minute.ipynb
+"""
+
+import sys
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+
+SECONDS = 300  # for a cell, and for the kernel to start, on a busy machine
+
+
+def executed(file):
+    """The notebook with new outputs. A cell that raises ends it, with what the cell said."""
+    notebook = nbformat.read(file, as_version=4)
+    NotebookClient(
+        notebook,
+        timeout=SECONDS,
+        startup_timeout=SECONDS,
+        record_timing=False,
+        resources={"metadata": {"path": str(Path(file).parent)}},
+    ).execute()
+    return notebook
+
+
+def main(files):
+    for file in files or sorted(Path(__file__).parent.glob("*.ipynb")):
+        print(f"{file} …", flush=True)
+        nbformat.write(executed(file), file)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
