@@ -11,6 +11,7 @@ from textwrap import indent
 from mkdocs.structure.files import File
 
 MADE_ELSEWHERE = ("benchmarks/index.md",)  # by a command; not there before it has run
+NOTEBOOK = re.compile(r"\]\(\.\./notebooks/([\w-]+)\.ipynb\)")
 SCRIPT = re.compile(r"^\[([\w/]+\.(py|toml))\]\((?:\.\./)+\1\)$", re.MULTILINE)
 
 
@@ -37,9 +38,10 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, **kwargs):
-    """A link to a script, on a line of its own, becomes the script itself; paper/ lies among the pages."""
+    """A link to a script, on a line of its own, becomes it; paper/ and notebooks/ are among the pages."""
     if "/" not in page.file.src_uri:
         markdown = markdown.replace("](../paper/", "](paper/")
+        markdown = NOTEBOOK.sub(r"](notebooks/\1.md)", markdown)
     return SCRIPT.sub(lambda match: _shown(match[1], match[2]), markdown)
 
 

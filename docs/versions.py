@@ -13,12 +13,13 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 TEXT = """# Versions
 
-Made by `make versions`, from `pyproject.toml`, `constraints.txt` and `oldest.txt`. The tests fail while it is out of date.
+`make versions` makes this page, from `pyproject.toml`, `constraints.txt` and `oldest.txt`.
+The tests fail while it is out of date.
 
 * **needed**: what `pip` asks for.
 * **tested**: what the whole suite runs with, on {system} and CPUs. No test has run on a GPU.
-* **oldest run**: the oldest version that tests ran with, and which tests. A bound without this entry was never run: it says what we
-  expect to work.
+* **oldest run**: the oldest version that tests ran with, and which tests. Where it is empty, or newer than
+  what is needed, the bound says what we expect to work.
 
 | package | extra | needed | tested | oldest run |
 | --- | --- | --- | --- | --- |
@@ -38,7 +39,7 @@ def project():
 
 
 def required():
-    """(extra, package, lower bound) of all that the library and its extras need; the developers' tools do not count."""
+    """(extra, package, lower bound) of what the library and its extras need, not of developers' tools."""
     extras = {"": project()["dependencies"], **project()["optional-dependencies"]}
     return [
         (extra, *re.fullmatch(r"([\w.-]+)(?:\[.*\])?>=(\S+)", requirement).groups())

@@ -21,8 +21,12 @@ def executed(file):
         timeout=SECONDS,
         startup_timeout=SECONDS,
         record_timing=False,
+        coalesce_streams=True,
         resources={"metadata": {"path": str(Path(file).parent)}},
     ).execute()
+    for cell in notebook.cells:  # warnings name the folders of this machine
+        if cell.cell_type == "code":
+            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
     return notebook
 
 

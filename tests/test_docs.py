@@ -1,6 +1,7 @@
 """What the pages show is true: their code runs, and the reference names all there is."""
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,13 @@ def test_the_code_of_a_page_runs(page):
 def test_the_reference_has_every_public_name():
     shown = re.findall(r"^::: jacnorm\.(\w+)$", (DOCS / "reference.md").read_text(), re.MULTILINE)
     assert sorted(shown) == sorted(set(jn.__all__) - {"__version__"})
+
+
+def test_the_versions_are_those_of_constraints_txt():
+    rows = runpy.run_path(str(DOCS / "versions.py"))["rows"]()
+    assert "| torch |  | 2.9 or later | 2.13.0 | 2.9.0 " in rows[0]
+    missing = [row for row in rows if row not in (DOCS / "versions.md").read_text().splitlines()]
+    assert not missing, "run `make versions`"
 
 
 def test_the_experiment_file_can_be_swept(tmp_path):
