@@ -130,7 +130,7 @@ def test_measure_knows_what_the_net_takes(tmp_path, here):
     from jacnorm.lab.nets import build
 
     torch.manual_seed(0)
-    net = build("mlp", 1, 8, 10)
+    net = build("mlp", (1, 8, 8), 10)
     safetensors.torch.save_file(net.state_dict(), tmp_path / "w.safetensors")
     common = ("--net", "mlp", "--weights", tmp_path / "w.safetensors", "--data", "digits", "--images", 40)
     numbers = json.loads(here("measure", *common, "--takes", "pixels", "--json"))
@@ -213,7 +213,7 @@ def test_without_locks_on_files():
         (["train", "--net", "own_net:needs_arguments"], "takes nothing and returns a net"),
         (["train", "--net", "own_net:four_classes"], "(2, 10) is needed, a score a class"),
         (["train", "--net", "own_net:for_larger_images"], "does not take images of shape (1, 8, 8)"),
-        (["train", "--net", "own_net:a_pair"], "the net returns a tuple; a tensor is needed"),
+        (["train", "--net", "own_net:a_pair"], "The model returned tuple"),
         (["train", "--out", "/proc/nowhere"], "cannot be written to"),
         (["train", "--epochs", "three"], "invalid int value"),
         (["train", "--epochs", "0"], "epochs = 0: it must be positive"),
