@@ -138,7 +138,8 @@ def request_for(
         raise InputError(f"through={through!r}: give a list of names, through=[{through!r}].")
     if precision is not None:
         check_precision(precision, x)
-        precision = precision if half_pays(precision, x.device.type) else None
+        is_needed = x.dtype == torch.float32  # products of a model in half precision are taken in it anyway
+        precision = precision if is_needed and half_pays(precision, x.device.type) else None
     sharding = None if tracing() else sharding_of(model)
     if sharding is not None and engine == "autograd":
         raise UnsupportedModelError(f"{SHARDED} engine='autograd' does not record them.")

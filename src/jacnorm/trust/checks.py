@@ -85,6 +85,8 @@ def _advice(error: Exception, kwargs: dict[str, Any]) -> str:
     if unknown and unknown[1] in kwargs:
         near = get_close_matches(unknown[1], ("engine", "batch_norm", "at", "to", "precision"), 1)
         return f"Did you mean {near[0]}=?" if near else "It gets the arguments that linearize does not know."
+    if "could not create a primitive" in str(error):
+        return "This machine cannot run it in half precision: take model.float() and x.float()."
     if re.search("same dtype|scalar type|Input type", str(error)):
         return "x must have the dtype of the weights."
     return "The first axis of x is the batch; for a single sample pass x.unsqueeze(0)."

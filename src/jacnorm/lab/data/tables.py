@@ -91,7 +91,7 @@ def _columns(
         rows = f"{first} and {missing.sum() - 1} more have" if missing.sum() > 1 else f"{first} has"
         raise DataError(f"{path}: {rows} nothing in column {name!r}; fill it in or leave it out")
     if column.dtype.kind in "biuf":
-        return [(name, column.to_numpy(dtype=np.float32))]
+        return [(name, column.to_numpy(dtype=np.float64))]
     if column.dtype.kind not in "OUT" and not isinstance(column.dtype, pd.CategoricalDtype | pd.StringDtype):
         raise DataError(f"{path}: column {name!r} is {column.dtype}; numbers or words are needed")
     words = column.astype(str)
@@ -106,4 +106,4 @@ def _columns(
             f"name or a text. Leave the column out; up to {MOST_WORDS} become columns of zeros and ones"
         )
     notes.append(f"{name!r} becomes {len(kinds)} columns of zeros and ones: {some(kinds)}")
-    return [(f"{name}={kind}", (words == kind).to_numpy(dtype=np.float32)) for kind in kinds]
+    return [(f"{name}={kind}", (words == kind).to_numpy(dtype=np.float64)) for kind in kinds]
