@@ -166,3 +166,17 @@ def test_part_of_a_batch(x):
     model = net()
     J = jn.linearize(model, x, output="scores").subset(torch.tensor([1]))
     assert_close(J.dense(), jn.linearize(model.plain, x[1:]).dense())
+
+
+@pytest.mark.parametrize("output", ["scores", "hidden"])
+def test_inside_torch_compile(output, x):
+    model = net()
+
+    def value(x):
+        J = jn.linearize(model, x, output=output)
+        return J.output.square().mean() + jn.SpectralPenalty(0.1, start="output")(J)
+
+    torch.compiler.reset()
+    compiled = torch.compile(value, fullgraph=True, backend="eager")
+    assert_close(compiled(x), value(x))
+    assert_close(gradient(compiled(x), model), gradient(value(x), model))

@@ -239,10 +239,12 @@ def _trace(request: Request) -> Linearization:
             "at=, to=, through= and coupled= do not work inside torch.compile: linearize the function "
             "between the two layers."
         )
+    if callable(request.output):
+        refuse("A function as output= does not work inside torch.compile: give a name or a position.")
     names, values = tuple(request.kwargs), tuple(request.kwargs.values())
     plan = known_plan(request.model, request.kind)
     if plan is None:
-        options = (request.engine, request.batch_norm, names)
+        options = (request.engine, request.batch_norm, names, request.output)
         plan = verified_plan(request.model, options, request.x, *request.args, *values)
     section, recorder = request.section(), request.traced_recorder()
     with torch.enable_grad():
@@ -259,11 +261,12 @@ def _trace(request: Request) -> Linearization:
 @while_tracing
 def verified_plan(model: Any, options: tuple[Any, ...], x: Tensor, *values: Any) -> Plan:
     """The calls of an eager run, checked against autograd. The last values are arguments by name."""
-    engine, batch_norm, names = options
+    engine, batch_norm, names, output = options
     count = len(values) - len(names)
     kwargs = dict(zip(names, values[count:], strict=True))
     with unchanged(modules_of(model), x.device):
-        J = linearized(Request(model, x.detach(), values[:count], kwargs, engine, batch_norm, None, None))
+        how = engine, batch_norm, None, None
+        J = linearized(Request(model, x.detach(), values[:count], kwargs, *how, output=output))
     assert J.tape is not None
     if J.reason is not None:
         raise UnsupportedModelError(
