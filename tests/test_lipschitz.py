@@ -1,5 +1,6 @@
 """The one-line answer is that of linearize and the estimators, for batches of any size."""
 
+import io
 import os
 import subprocess
 import sys
@@ -8,9 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import jacnorm as jn
 from jacnorm.lab.nets import MLP
+from jacnorm.pytorch.progress import Progress
 
 
 @pytest.fixture
@@ -74,7 +77,7 @@ def test_a_plain_function(x):
 def test_errors():
     with pytest.raises(jn.InputError, match="no norm 'nuclear' here"):
         jn.local_lipschitz(MLP((4, 5, 3)), torch.randn(2, 4), norm="nuclear")
-    with pytest.raises(jn.InputError, match="must be a tensor, found list"):
+    with pytest.raises(jn.InputError, match="give batches of them; found float"):
         jn.local_lipschitz(MLP((4, 5, 3)).eval(), [1.0, 2.0])
     with pytest.raises(jn.InputError, match="first axis is the batch"):
         jn.local_lipschitz(MLP((4, 5, 3)).eval(), torch.tensor(1.0))
@@ -115,3 +118,66 @@ def test_memory_stays_below_what_was_given():
     assert len(found) == 2
     for limited, limit, unlimited in found:
         assert limited < limit < unlimited / 2, found
+
+
+def test_a_data_loader_gives_what_its_batches_hold(model, x):
+    model.eval()
+    expected = jn.local_lipschitz(model, x)
+    labels = torch.arange(len(x))
+    for data in (TensorDataset(x), TensorDataset(x, labels)):
+        found = jn.local_lipschitz(model, DataLoader(data, batch_size=4))
+        torch.testing.assert_close(found.sigma, expected.sigma)
+    torch.testing.assert_close(jn.local_lipschitz(model, list(x.split(3))).sigma, expected.sigma)
+
+
+class Reader(nn.Module):
+    """Of tokens and a mask, with its scores in a dict, as Hugging Face's are."""
+
+    main_input_name = "ids"
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(9, 4), nn.Linear(4, 3)
+
+    def forward(self, ids, mask=None):
+        z = self.embed(ids)
+        return {"logits": self.head(torch.tanh(z * mask[..., None]).sum(1)), "hidden": z}
+
+
+def test_batches_by_names_at_an_embedding():
+    model, ids, mask = Reader().double(), torch.randint(9, (6, 5)), torch.rand(6, 5, dtype=torch.float64)
+    rows = [{"mask": mask[i], "ids": ids[i]} for i in range(6)]
+    found = jn.local_lipschitz(model, DataLoader(rows, batch_size=4), at="embed", output="logits")
+    A = jn.linearize(model, ids, mask=mask, at="embed", output="logits").dense().detach()
+    torch.testing.assert_close(found.sigma, torch.linalg.matrix_norm(A, 2))
+
+
+def test_it_says_when_dropout_makes_sigma_random(model, x):
+    noisy = nn.Sequential(model, nn.Dropout(0.5)).train()
+    with pytest.warns(UserWarning, match=r"random numbers \(Dropout is in training mode\)"):
+        jn.local_lipschitz(noisy, x)
+    jn.local_lipschitz(noisy.eval(), x)  # warnings are errors here
+
+
+@pytest.mark.parametrize("x", [3, "images", [], ["images"]])
+def test_what_is_no_data(model, x):
+    with pytest.raises(jn.InputError, match=r"must be a tensor|gives no batches"):
+        jn.local_lipschitz(model, x)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_progress_is_shown_after_a_second_and_wiped_out(monkeypatch):
+    now = iter([0.0, 0.5, 2.0, 2.5])
+    monkeypatch.setattr("jacnorm.pytorch.progress.time.monotonic", lambda: next(now))
+    progress = Progress("measuring σ", 400, stream := Terminal())
+    progress.done(100)
+    assert stream.getvalue() == ""
+    progress.done(200)
+    assert stream.getvalue() == "\rmeasuring σ: 200 of 400 samples, 2 s left"
+    progress.done(300)
+    progress.close()
+    assert stream.getvalue().endswith(f"\r{' ' * 41}\r")

@@ -21,6 +21,9 @@ def main() -> int:
             needs = f"{error.name}: pip install 'jacnorm[lab]'"
         print(f"jacnorm: the command line needs {needs}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:  # while PyTorch is loaded
+        print("\njacnorm: stopped", file=sys.stderr)
+        return 130
     return run()
 
 

@@ -46,7 +46,8 @@ def jacobian_of(y: Tensor, x: Tensor) -> Linearization:
         )
     tape = one_step(x, y, Gate())
     section, recorder = Section(None, (), {}, None, None), Recorder(flowing=True, gate=Gate())
-    section.first, section.last = x, y
+    section.first = x
+    section.last = section.result = y
     kind = x.shape[1:], y.shape[1:], x.dtype, names_between(x, y)
     with without_autocast(x.device):
         if kind not in _shown and (check_independent(tape, y.detach()) or len(x) == 1):

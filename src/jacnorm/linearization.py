@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from .engines.layers import Layer
 from .engines.pairing import Pairing, product
@@ -47,6 +48,9 @@ class Linearization:
     that were called, as operators; `tape` is the recorded network, if J is its Jacobian. `input_shape` and
     `output_shape` are those of J.
 
+    `result` is all that the model returned, where that is more than a tensor: the loss that it has computed,
+    say. `chosen` is then the name of `output` in it, if nobody has named one.
+
     J belongs to the weights that it was taken at: after optimizer.step(), linearize again. Products of an old
     J are refused, but for the steps of PyTorch's fused optimizers, which leave no trace on the weights.
     """
@@ -64,6 +68,8 @@ class Linearization:
     ):
         layers = self._layers = recorder.layers
         self.model, self.output, self.reason = section.model, output, reason
+        self.chosen = section.chosen
+        self.keep(section.result)
         self.input_shape, self.output_shape = section.first.shape, section.last.shape
         self.input_dtype, self.device = section.first.dtype, section.first.device
         self.dtype, self.output_dtype = at_least_single(self.input_dtype), section.last.dtype
@@ -85,6 +91,15 @@ class Linearization:
 
     def detach_output(self) -> None:
         self.output = self.output.detach()
+        self.keep(tree_map(lambda part: part.detach() if isinstance(part, Tensor) else part, self._result))
+
+    def keep(self, result: Any) -> None:
+        self._result: Any = None if isinstance(result, Tensor) else result
+
+    @property
+    def result(self) -> Any:
+        """What the model returned; `output` is this, or a part of it."""
+        return self.output if self._result is None else self._result
 
     @property
     def flat(self) -> Linearization:
@@ -308,6 +323,7 @@ class Linearization:
 
     def __repr__(self) -> str:
         shapes = f"{tuple(self.input_shape)} -> {tuple(self.output_shape)}"
+        shapes += "" if self.chosen is None else f", output={self.chosen!r}"
         why = "" if self.reason is None else f", reason={self.reason!r}"
         return f"Linearization({shapes}, engine={self.engine!r}{why})"
 

@@ -2,62 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import fields
 from typing import Any, Literal, TypeVar, overload
 
 import torch
 from torch import Tensor, nn
 
+from .errors import InputError
 from .estimators import Estimate, InducedNorm, induced_norm, spectral_norm
 from .estimators.induced import order
 from .estimators.measure import SMALL
 from .linearization import Linearization
+from .pytorch.modules import modules_of, random_state
+from .pytorch.outputs import Output
+from .pytorch.progress import Progress
 from .recording import linearize
 from .trust.checks import check_count
 
 MAX_BYTES = 1 << 30
+AT_A_TIME = 512  # samples, so that there is progress to see
 KRYLOV = 40  # vectors of each side that Lanczos keeps at a time, at most in practice
 Two = Literal[2, "2"]
 Result = TypeVar("Result", Estimate, InducedNorm)
 
 
+Batches = Tensor | Iterable[Any]  # a tensor; or a DataLoader, or whatever else gives batches
+
+
 @overload
 def local_lipschitz(
-    model: Callable[[Tensor], Tensor],
-    x: Tensor,
+    model: Callable[..., Any],
+    x: Batches,
     *,
     norm: Two = 2,
     tol: float = 1e-3,
     max_bytes: int = MAX_BYTES,
+    at: str | None = None,
+    output: Output = None,
 ) -> Estimate: ...
 
 
 @overload
 def local_lipschitz(
-    model: Callable[[Tensor], Tensor],
-    x: Tensor,
+    model: Callable[..., Any],
+    x: Batches,
     *,
     norm: Literal[1, "1", "inf"],
     tol: float = 1e-3,
     max_bytes: int = MAX_BYTES,
+    at: str | None = None,
+    output: Output = None,
 ) -> InducedNorm: ...
 
 
 @torch.no_grad()
 def local_lipschitz(
-    model: Callable[[Tensor], Tensor],
-    x: Tensor,
+    model: Callable[..., Any],
+    x: Batches,
     *,
     norm: float | str = 2,
     tol: float = 1e-3,
     max_bytes: int = MAX_BYTES,
+    at: str | None = None,
+    output: Output = None,
 ) -> Estimate | InducedNorm:
     """The local Lipschitz constant of `model` at each sample of `x`: ‖J(x_i)‖.
 
     THIS IS NOT A CERTIFICATE. It is the number at these points, the smallest constant that holds for
     infinitely small changes of them. Over a ball of any radius, and at other points, the true constant can be
     larger. To certify robustness take a method that bounds the whole ball.
+
+    x
+        A batch, or a DataLoader. Of its batches, inputs and labels say, the first tensor is x. A batch by
+        names (Hugging Face's) goes to the model by these names, and the model's main input, else the first,
+        is x.
 
     norm
         How changes of the input are measured: 2, 1 or "inf"; those of the output always in the 2-norm.
@@ -67,7 +87,11 @@ def local_lipschitz(
     max_bytes
         About how much memory to take. Large sets are measured in parts that fit; one sample is the least.
 
+    at, output
+        As in `linearize`: the layer at which J begins, an embedding for tokens, and which output is meant.
+
     The model runs in the mode it is in: call model.eval() first, unless you mean the network in training.
+    A warning says if it draws random numbers, as dropout does in training mode.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(4, 3, bias=False))
     >>> L = local_lipschitz(model, torch.randn(5, 1, 2, 2))
@@ -79,14 +103,81 @@ def local_lipschitz(
     p = order(norm)
     check_count("max_bytes", max_bytes)
 
-    def measure(part: Tensor) -> Any:
-        J = linearize(model, part)
+    def linearized(part: Tensor, others: dict[str, Any]) -> Linearization:
+        return linearize(model, part, at=at, output=output, **others)
+
+    def measure(part: Any, others: dict[str, Any]) -> Any:
+        if not isinstance(first := _first(part), Tensor):
+            raise InputError(f"x must be a tensor, or give batches of them; found {type(first).__name__}.")
+        device = first.device
+        before = random_state(device)
+        J = linearized(part, others)
+        if not torch.equal(before, random_state(device)):
+            _tell_of_randomness(model)
         return spectral_norm(J, tol=tol) if p == 2 else induced_norm(J, p)
 
-    if not isinstance(x, Tensor) or x.dim() == 0 or len(x) == 1 or not _can_be_taken_apart(model):
-        return _joined([measure(x)])
-    size = max(1, max_bytes // _bytes_of_one(linearize(model, x[:1])))
-    return _joined([measure(part) for part in x.split(size)])
+    found, done, progress = [], 0, Progress("measuring σ", _length(x))
+    try:
+        for part, others in _batches(x, model):
+            for piece in _pieces(part, others, model, max_bytes, linearized):
+                found.append(measure(piece, others))
+                progress.done(done := done + len(_first(piece)))
+    finally:
+        progress.close()
+    if not found:
+        raise InputError("x gives no batches: there is nothing to measure.")
+    return _joined(found)
+
+
+def _length(x: Any) -> int | None:
+    """In samples, where that is known."""
+    if isinstance(x, Tensor):
+        return len(x) if x.dim() else None
+    data = getattr(x, "dataset", None)
+    return len(data) if isinstance(data, Sized) else None
+
+
+def _batches(x: Any, model: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """What J is taken at, and what else the model is called with. A tuple is one batch of several inputs."""
+    if isinstance(x, Tensor | tuple | str) or not isinstance(x, Iterable):
+        yield x, {}
+    else:
+        for batch in x:
+            yield _inputs(batch, model)
+
+
+def _first(x: Any) -> Any:
+    return x[0] if isinstance(x, tuple) and x else x
+
+
+def _inputs(batch: Any, model: Any) -> tuple[Any, dict[str, Any]]:
+    """What of a batch is x, and what else the model is called with."""
+    if isinstance(batch, Mapping) and batch:
+        main = getattr(model, "main_input_name", None)
+        name = main if main in batch else next(iter(batch))
+        return batch[name], {other: value for other, value in batch.items() if other != name}
+    return (batch[0] if isinstance(batch, list | tuple) and batch else batch), {}
+
+
+def _pieces(
+    x: Any, others: Mapping[str, Any], model: Any, max_bytes: int, linearized: Callable[..., Linearization]
+) -> Sequence[Any]:
+    """Parts of a batch that fit into memory. One with arguments beside x is left in one piece."""
+    if not isinstance(x, Tensor) or x.dim() == 0 or len(x) <= 1 or others or not _can_be_taken_apart(model):
+        return [x]
+    fitting = max_bytes // _bytes_of_one(linearized(x[:1], {}))
+    return x.split(max(1, min(fitting, AT_A_TIME)))
+
+
+def _tell_of_randomness(model: Any) -> None:
+    modules = [m for root in modules_of(model).values() for m in root.modules()]
+    training = next((type(m).__name__ for m in modules if m.training and "Drop" in type(m).__name__), None)
+    which = f" ({training} is in training mode)" if training else ""
+    warnings.warn(
+        f"The model draws random numbers{which}: σ is that of the network that was drawn, and is another one "
+        "each time. Call model.eval() first, unless you mean that.",
+        stacklevel=4,
+    )
 
 
 def _bytes_of_one(J: Linearization) -> int:

@@ -27,6 +27,7 @@ from .linearization import Linearization
 from .pytorch.forwarding import replaced_forward
 from .pytorch.half import half_pays
 from .pytorch.modules import modules_of, random_state, unchanged
+from .pytorch.outputs import Name, Output, chosen
 from .pytorch.precision import NOTHING, without_autocast
 from .pytorch.sharded import Sharding, sharding_of
 from .pytorch.switches import unfused_attention
@@ -38,13 +39,14 @@ from .trust.verify import check_independent, doubts, one_way, refusal
 
 
 def linearize(
-    model: Callable[..., Tensor],
+    model: Callable[..., Any],
     x: Tensor | tuple[Tensor, ...],
     *args: Any,
     engine: Engine = "auto",
     batch_norm: BatchNorm = "flowing",
     at: str | None = None,
     to: str | None = None,
+    output: Output = None,
     precision: torch.dtype | None = None,
     through: Sequence[str] = (),
     coupled: bool = False,
@@ -69,6 +71,11 @@ def linearize(
         Names of submodules, as in `model.named_modules()`: the Jacobian of the output of `to` with respect
         to the output of `at`, instead of the model's output and x. What passes around `at` does not count.
         With an embedding as `at`, x may be tokens.
+    output
+        For a model that returns more than a tensor (a dict, a tuple, an object of Hugging Face's): the name
+        or position of the one that J is the Jacobian of, or a function that takes it from the rest. Logits
+        are found without it, and so is the only tensor with a row for each sample. `J.output` is this
+        tensor; `J.result` is all that the model returned, the loss it has computed among it.
     precision
         torch.bfloat16 (or float16): products of J with vectors take the model's linear layers, convolutions
         and matrix products in this precision, which can be several times as fast. model(x), the loss and its
@@ -93,7 +100,8 @@ def linearize(
     >>> linearize(model, torch.randn(2, 4), at="0", to="2")
     Linearization((2, 8) -> (2, 3), engine='layerwise')
     """
-    request = request_for(model, x, args, kwargs, engine, batch_norm, at, to, precision, through, coupled)
+    between = at, to, output
+    request = request_for(model, x, args, kwargs, engine, batch_norm, *between, precision, through, coupled)
     return with_its_inputs(linearized(request), request)
 
 
@@ -102,7 +110,7 @@ def with_its_inputs(J: Linearization, request: Request) -> Linearization:
 
 
 def request_for(
-    model: Callable[..., Tensor],
+    model: Callable[..., Any],
     x: Tensor | tuple[Tensor, ...],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -110,6 +118,7 @@ def request_for(
     batch_norm: BatchNorm,
     at: str | None,
     to: str | None,
+    output: Output = None,
     precision: torch.dtype | None = None,
     through: Sequence[str] = (),
     coupled: bool = False,
@@ -119,7 +128,7 @@ def request_for(
         x, shapes = joined(x)
     elif isinstance(x, tuple) and x:  # J begins later, so that all of them are constants
         x, args = x[0], (*x[1:], *args)
-    check_input(x, at)
+    check_input(x, at, model)
     assert isinstance(x, Tensor)
     if engine not in ("auto", "layerwise", "autograd"):
         raise InputError(f"engine={engine!r}: choose 'auto', 'layerwise' or 'autograd'.")
@@ -129,24 +138,43 @@ def request_for(
         raise InputError(f"through={through!r}: give a list of names, through=[{through!r}].")
     if precision is not None:
         check_precision(precision, x)
-        precision = precision if half_pays(precision, x.device.type) else None
+        is_needed = x.dtype == torch.float32  # products of a model in half precision are taken in it anyway
+        precision = precision if is_needed and half_pays(precision, x.device.type) else None
     sharding = None if tracing() else sharding_of(model)
     if sharding is not None and engine == "autograd":
         raise UnsupportedModelError(f"{SHARDED} engine='autograd' does not record them.")
     between = at, to, precision, tuple(through), bool(coupled)
-    return Request(model, x, args, kwargs, engine, batch_norm, *between, shapes, sharding)
+    return Request(model, x, args, kwargs, engine, batch_norm, *between, shapes, sharding, output)
 
 
 SHARDED = "The model's weights are sharded (fully_shard), so that J needs its calls one by one:"
 ELSEWHERE = "another process could not record it"
 
 
-def run_plainly(request: Request) -> Tensor:
-    """model(x) without a record; on a copy of x, as with one."""
+def run_plainly(request: Request) -> tuple[Any, Tensor]:
+    """model(x) without a record, on a copy of x, as with one: all of it, and the output that is chosen."""
     own = inputs(request.x.clone(), request.shapes)
-    output: Tensor = run(request.model, *own, *request.args, **request.kwargs)
+    result = run(request.model, *own, *request.args, **request.kwargs)
+    output, name = chosen(result, request.output, len(request.x))
     check_output(output, request.x, request.model)
-    return output
+    tell_of(name, request.model)
+    return result, output
+
+
+_told: set[tuple[str, Name]] = set()
+
+
+def tell_of(name: Name | None, model: Any) -> None:
+    """Once, of an output that nobody has named."""
+    kind = getattr(model, "__qualname__", type(model).__qualname__)
+    if name is None or tracing() or (kind, name) in _told:
+        return
+    _told.add((kind, name))
+    warnings.warn(
+        f"{kind} returns more than a tensor: J is the Jacobian of {name!r} in it. output={name!r} says so, "
+        "and another name or position chooses another one.",
+        stacklevel=4,
+    )
 
 
 def linearized(request: Request) -> Linearization:
@@ -168,6 +196,7 @@ def linearized(request: Request) -> Linearization:
                 request = replace(request, x=request.x.clone())
             J = _recorded(request, known)
     J.verified |= is_due
+    tell_of(J.chosen, request.model)
     if not wants_gradients:
         J.detach_output()
     return J
@@ -210,10 +239,12 @@ def _trace(request: Request) -> Linearization:
             "at=, to=, through= and coupled= do not work inside torch.compile: linearize the function "
             "between the two layers."
         )
+    if callable(request.output):
+        refuse("A function as output= does not work inside torch.compile: give a name or a position.")
     names, values = tuple(request.kwargs), tuple(request.kwargs.values())
     plan = known_plan(request.model, request.kind)
     if plan is None:
-        options = (request.engine, request.batch_norm, names)
+        options = (request.engine, request.batch_norm, names, request.output)
         plan = verified_plan(request.model, options, request.x, *request.args, *values)
     section, recorder = request.section(), request.traced_recorder()
     with torch.enable_grad():
@@ -230,11 +261,12 @@ def _trace(request: Request) -> Linearization:
 @while_tracing
 def verified_plan(model: Any, options: tuple[Any, ...], x: Tensor, *values: Any) -> Plan:
     """The calls of an eager run, checked against autograd. The last values are arguments by name."""
-    engine, batch_norm, names = options
+    engine, batch_norm, names, output = options
     count = len(values) - len(names)
     kwargs = dict(zip(names, values[count:], strict=True))
     with unchanged(modules_of(model), x.device):
-        J = linearized(Request(model, x.detach(), values[:count], kwargs, engine, batch_norm, None, None))
+        how = engine, batch_norm, None, None
+        J = linearized(Request(model, x.detach(), values[:count], kwargs, *how, output=output))
     assert J.tape is not None
     if J.reason is not None:
         raise UnsupportedModelError(
@@ -404,12 +436,13 @@ def _inside_ddp(request: Request) -> Linearization:
             model = wrapper.module if named else plain
             inner = replace(request, model=model, x=x, args=given[count:], kwargs=kwargs)
             found.append(linearized(inner))
-        return found[0].output
+        return found[0].result
 
     with replaced_forward(wrapper.module, forward):
-        output = wrapper(*request.inputs, *request.args, **request.kwargs)
+        result = wrapper(*request.inputs, *request.args, **request.kwargs)
     J = found[0]
-    J.model, J.output = wrapper, output
+    J.model, (J.output, _) = wrapper, chosen(result, request.output, len(request.x))
+    J.keep(result)
     return J
 
 

@@ -14,6 +14,7 @@ from .engines.batchnorm import Gate, Statistics
 from .engines.recorder import Recorder
 from .engines.section import Section, Shapes, inputs
 from .engines.traced import TracedRecorder
+from .pytorch.outputs import Output
 from .pytorch.sharded import Sharding
 from .trust.verdicts import Kind, kind
 
@@ -36,11 +37,12 @@ class Request:
     coupled: bool = False  # samples may depend on each other
     shapes: Shapes | None = None  # of several inputs, which x has side by side
     sharding: Sharding | None = None  # of the model's weights over processes
+    output: Output = None  # which of those that the model returns
     given: Sequence[Statistics | None] = ()  # batch norm statistics of a batch that x is part of
 
     @property
     def kind(self) -> Kind:
-        return kind(self.x, (*self.args, str(self.shapes or "")), self.kwargs)
+        return kind(self.x, (*self.args, str(self.shapes or ""), _which(self.output)), self.kwargs)
 
     def recorder(self, *, gate: Gate | None = None, check: Any = None) -> Recorder:
         return Recorder(
@@ -58,7 +60,8 @@ class Request:
 
     def section(self) -> Section:
         between = self.at, self.to, self.through
-        return Section(self.model, self.args, self.kwargs, *between, self.shapes, self.sharding)
+        how = self.shapes, self.sharding, self.output
+        return Section(self.model, self.args, self.kwargs, *between, *how)
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -81,3 +84,9 @@ class Request:
 
         args, kwargs = tree_map(taken, (self.args, self.kwargs))
         return replace(self, x=self.x[positions], args=args, kwargs=kwargs, given=given)
+
+
+def _which(output: Output) -> str:
+    """The same for functions of the same code: a lambda is a new object in each step."""
+    code = getattr(output, "__code__", None)
+    return repr(output) if code is None else f"{code.co_filename}:{code.co_firstlineno}"

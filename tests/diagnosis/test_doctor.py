@@ -279,3 +279,28 @@ def test_the_text_fits_a_terminal(width):
     assert "for_a_block.10.body.3  conv2d" in table
     assert verdict.count("- word") == 2
     assert repr(found) == str(found)
+
+
+class Reader(nn.Module):
+    """Of tokens, with its scores in a dict, as Hugging Face's are."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(9, 4), nn.Linear(4, 3)
+
+    def forward(self, ids):
+        z = self.embed(ids)
+        return {"logits": self.head(torch.tanh(z).sum(1)), "hidden": z}
+
+
+def test_tokens_and_an_output_by_its_name():
+    ids = torch.randint(9, (6, 5))
+    with pytest.raises(jn.InputError, match="at='embed'"):
+        jn.doctor(Reader(), ids)
+    found = jn.doctor(Reader(), ids, at="embed")
+    assert found.table().startswith("Reader, training mode: 6×5 → 6×3 ('logits'), from the output of 'embed'")
+    assert [call.name for call in found.calls] == ["tanh", "sum", "linear"]
+    assert found.cost is not None
+    hidden = jn.doctor(Reader(), ids, at="embed", output=lambda out: out["hidden"].exp())
+    assert [call.name for call in hidden.calls] == ["tanh", "sum", "linear", "exp"]
+    assert hidden.output_shape == (6, 5, 4)

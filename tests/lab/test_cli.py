@@ -130,7 +130,7 @@ def test_measure_knows_what_the_net_takes(tmp_path, here):
     from jacnorm.lab.nets import build
 
     torch.manual_seed(0)
-    net = build("mlp", 1, 8, 10)
+    net = build("mlp", (1, 8, 8), 10)
     safetensors.torch.save_file(net.state_dict(), tmp_path / "w.safetensors")
     common = ("--net", "mlp", "--weights", tmp_path / "w.safetensors", "--data", "digits", "--images", 40)
     numbers = json.loads(here("measure", *common, "--takes", "pixels", "--json"))
@@ -153,7 +153,7 @@ def test_weights_of_a_run_are_recognized(run, capsys):
     assert main(["measure", "--net", "mlp", "--data", "digits", "--weights", weights]) == 2
     assert f"use jacnorm measure {run}" in capsys.readouterr().err
     assert main(["measure", str(run), "--weights", weights]) == 2
-    assert "--weights and --takes go with --net" in capsys.readouterr().err
+    assert "--weights, --takes and --output go with --net" in capsys.readouterr().err
 
 
 def test_going_on_takes_the_settings_from_the_folder(tmp_path, here, capsys):
@@ -213,7 +213,7 @@ def test_without_locks_on_files():
         (["train", "--net", "own_net:needs_arguments"], "takes nothing and returns a net"),
         (["train", "--net", "own_net:four_classes"], "(2, 10) is needed, a score a class"),
         (["train", "--net", "own_net:for_larger_images"], "does not take images of shape (1, 8, 8)"),
-        (["train", "--net", "own_net:a_pair"], "the net returns a tuple; a tensor is needed"),
+        (["train", "--net", "own_net:a_pair"], "The model returned tuple"),
         (["train", "--out", "/proc/nowhere"], "cannot be written to"),
         (["train", "--epochs", "three"], "invalid int value"),
         (["train", "--epochs", "0"], "epochs = 0: it must be positive"),
@@ -233,7 +233,7 @@ def test_without_locks_on_files():
         (["measure", "--net", "mlp", "--data", "digits", "--picture", "x.doc"], "x.doc"),
         (["measure", "--net", "mlp", "--data", "digits", "--picture", "/proc/x/y.png"], "cannot be made"),
         (["measure", "--net", "own_net:four_classes", "--data", "digits"], "a score a class"),
-        (["measure", "run", "--takes", "pixels"], "--weights and --takes go with --net"),
+        (["measure", "run", "--takes", "pixels"], "--weights, --takes and --output go with --net"),
         (["bench", "depth", "--out", "/proc/nowhere"], "cannot be made"),
         (["measure", "--net", "mlp", "--data", "digits", "--vectors", "2"], "--vectors goes with --picture"),
         (["measure", "--net", "mlp", "--picture", "x.png", "--vectors", "0"], "--vectors 0"),

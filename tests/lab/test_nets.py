@@ -46,9 +46,9 @@ def test_normalization_is_inside():
 )
 def test_bad_names(name, message):
     with pytest.raises(NetError, match=message):
-        build(name, 1, 28, 10)
+        build(name, (1, 28, 28), 10)
 
 
 def test_lenet_says_what_it_cannot_take():
     with pytest.raises(NetError, match="12×12 or more"):
-        build("lenet", 1, 8, 10)
+        build("lenet", (1, 8, 8), 10)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..penalties import SpectralPenalty
 from ..pytorch.modules import modules_of, unchanged
+from ..pytorch.outputs import Output, chosen
 from ..recording import linearize
 from .examiner import wait_for
 
@@ -41,20 +42,22 @@ class Cost:
         return self.with_index / self.plain
 
 
-def step_cost(model: Any, x: Tensor, watch: Watch = iter) -> Cost | None:
+def step_cost(
+    model: Any, x: Tensor, at: str | None = None, output: Output = None, watch: Watch = iter
+) -> Cost | None:
     """None if there is nothing to train. `watch` goes round the rounds, as tqdm does."""
     penalty, stored, index = SpectralPenalty(), SpectralPenalty(), torch.arange(len(x), device=x.device)
     x = x.detach()
 
     def plain() -> Tensor:
-        return model(x.clone()).square().mean()
+        return chosen(model(x.clone()), output, len(x))[0].square().mean()
 
     def with_penalty() -> Tensor:
-        J = linearize(model, x)
+        J = linearize(model, x, at=at, output=output)
         return J.output.square().mean() + penalty(J)
 
     def with_index() -> Tensor:
-        J = linearize(model, x)
+        J = linearize(model, x, at=at, output=output)
         return J.output.square().mean() + stored(J, index=index)
 
     with unchanged(modules_of(model), x.device), torch.enable_grad():

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ..errors import CoupledSamplesError, JacnormError, NonFiniteError, UnsupportedModelError
 from ..linearization import Linearization
 from ..pytorch.modules import modules_of, paths, random_state, unchanged
+from ..pytorch.outputs import Output
 from ..recording import linearize
 from ..trust.checks import check_input
 from .cost import step_cost
@@ -24,11 +25,12 @@ from .report import Diagnosis
 RUNS = 3
 
 
-def doctor(model: Any, x: Tensor) -> Diagnosis:
+def doctor(model: Any, x: Tensor, *, at: str | None = None, output: Output = None) -> Diagnosis:
     """Examine how jacnorm serves `model`, in the mode it is in, on a batch like `x`. Print the result.
 
     It tells call by call which kind of rule applies, what goes by autograd and why; what a
-    training step with `SpectralPenalty` costs; what to beware of. The model is left as it was.
+    training step with `SpectralPenalty` costs; what to beware of. The model is left as it was. `at` and
+    `output` are those of `linearize`: where J begins, for tokens, and which output it is of.
 
     >>> from torch import nn
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
@@ -36,13 +38,13 @@ def doctor(model: Any, x: Tensor) -> Diagnosis:
     >>> found.served, found.engine, [call.name for call in found.calls]
     (True, 'layerwise', ['linear', 'relu', 'linear'])
     """
-    found = examine(model, x)
-    return replace(found, cost=step_cost(model, x)) if found.served else found
+    found = examine(model, x, at, output)
+    return replace(found, cost=step_cost(model, x, at, output)) if found.served else found
 
 
-def examine(model: Any, x: Tensor) -> Diagnosis:
+def examine(model: Any, x: Tensor, at: str | None = None, output: Output = None) -> Diagnosis:
     """All but the cost, which takes longer."""
-    check_input(x)
+    check_input(x, at, model)
     modules = modules_of(model)
     found = Diagnosis(
         name=getattr(model, "__name__", type(model).__name__),
@@ -51,10 +53,10 @@ def examine(model: Any, x: Tensor) -> Diagnosis:
     )
     with unchanged(modules, x.device), torch.inference_mode(False), torch.enable_grad():
         x = x.detach().clone()
-        examiner = Examiner(x, paths(modules))
+        examiner = Examiner(x, paths(modules), at, output)
         try:
             with warnings.catch_warnings(action="ignore"):  # what they say is among the findings
-                J = linearize(model, x)
+                J = linearize(model, x, at=at, output=output)
         except Exception as error:  # to explain whatever a model raises is what we are here for
             with suppress(Exception):  # the same again, and what it did until then is of interest
                 examiner.run(model)
@@ -62,8 +64,9 @@ def examine(model: Any, x: Tensor) -> Diagnosis:
         before = random_state(x.device)
         examiner.run(model)
         random = not torch.equal(before, random_state(x.device))
-        calls = _quickest(examiner, model, x)
+        calls = _quickest(examiner, model)
         found = replace(found, calls=calls, output_shape=J.output_shape, engine=J.engine, reason=J.reason)
+        found = replace(found, at=at, chosen=J.chosen)
         return _tried(found, J, modules, random)
 
 
@@ -80,11 +83,11 @@ def _tried(found: Diagnosis, J: Linearization, modules: dict[str, nn.Module], ra
     return replace(found, warnings=findings(J, found.calls, modules, random, of))
 
 
-def _quickest(first: Examiner, model: Any, x: Tensor) -> list[Call]:
+def _quickest(first: Examiner, model: Any) -> list[Call]:
     """The time of a call is the least of a few, since other programs may interrupt any of them."""
     calls = first.calls
     for _ in range(RUNS - 1):
-        again = Examiner(x, first.paths)
+        again = first.another()
         again.run(model)
         if [c.name for c in again.calls] == [c.name for c in calls]:  # it may take another way
             pairs = zip(calls, again.calls, strict=True)

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 from .. import engines
 from ..engines.calls import CONSTANT, canonical_name, opened
-from ..engines.hooks import seeing_module_hooks
 from ..engines.recorder import Recorder
+from ..engines.section import Section
 from ..engines.tape import Slot, Step
 from ..errors import CoupledSamplesError, UnsupportedModelError
-from ..pytorch.tracing import uncompiled
+from ..pytorch.outputs import Output
 from ..trust import checks
 from ..trust.verify import check_independent
 
@@ -96,23 +96,26 @@ class Call:
 class Examiner(Recorder):
     """Notes each call."""
 
-    def __init__(self, x: Tensor, paths: dict[int, str]):
-        self._leaf = x.detach().clone().requires_grad_()
-        self._inside = self._leaf.clone()  # so that the model may write into its input
+    def __init__(self, x: Tensor, paths: dict[int, str], at: str | None = None, output: Output = None):
         super().__init__(flowing=False)
-        self.begin(self._inside)
+        self._x, self._at, self._output = x, at, output
         self.calls: list[Call] = []
         self._outputs: list[tuple[Tensor, Slot | None]] = []
         self.paths = paths
 
+    def another(self) -> Examiner:
+        """The same once more, of a run to come."""
+        return Examiner(self._x, self.paths, self._at, self._output)
+
     def run(self, model: Any) -> None:
-        with torch.enable_grad(), self, uncompiled(), seeing_module_hooks():
-            checks.run(model, self._inside)
+        with torch.enable_grad():
+            section = Section(model, (), {}, self._at, None, output=self._output)
+            section.run(self._x, self, graph=True)
 
     def first_coupled(self) -> Call | None:
         """The first call after which samples see each other."""
         for call, (y, slot) in zip(self.calls, self._outputs, strict=True):
-            if slot is not None and y.is_floating_point() and y.shape[:1] == self._leaf.shape[:1]:
+            if slot is not None and y.is_floating_point() and y.shape[:1] == self._x.shape[:1]:
                 assert self._source is not None
                 try:
                     check_independent(self.writer.tape(self._source, slot), y.detach())
@@ -125,10 +128,10 @@ class Examiner(Recorder):
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], slots: Any) -> Any:
         before, count = self.slots.entry(args[0]) if args else None, len(self.writer.steps)
         noted = len(self.calls)
-        wait_for(self._leaf.device)
+        wait_for(self._x.device)
         begin = time.perf_counter()
         y = super()._call(func, args, kwargs, slots)
-        wait_for(self._leaf.device)
+        wait_for(self._x.device)
         seconds = time.perf_counter() - begin
         if opened(func) is not None and len(self.calls) > noted:  # what it is made of is noted instead
             return y

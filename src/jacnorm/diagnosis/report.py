@@ -28,6 +28,8 @@ class Diagnosis:
     training: bool | None
     input_shape: torch.Size
     output_shape: torch.Size | None = None
+    at: str | None = None  # the layer that J begins at
+    chosen: str | int | None = None  # the name of the output that J is of, where nobody has named one
     engine: str | None = None
     reason: str | None = None
     problem: str | None = None
@@ -48,7 +50,9 @@ class Diagnosis:
         """A line for what it is, and one for each call."""
         mode = {True: ", training mode", False: ", evaluation mode", None: ""}[self.training]
         to = f" → {_sizes(self.output_shape)}" if self.output_shape is not None else ""
-        head = f"{self.name}{mode}: {_sizes(self.input_shape)}{to}"
+        to += f" ({self.chosen!r})" if self.chosen is not None else ""
+        at = f", from the output of {self.at!r}" if self.at is not None else ""
+        head = f"{self.name}{mode}: {_sizes(self.input_shape)}{to}{at}"
         return f"{head}\n\n{_table(self._rows(), width)}" if self.calls else head
 
     def verdict(self, width: int = WIDTH) -> str:

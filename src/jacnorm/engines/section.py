@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError, UnsupportedModelError
+from ..pytorch.outputs import Name, Output, chosen
 from ..pytorch.sharded import Sharding
 from ..pytorch.tracing import uncompiled
 from ..trust.checks import check_output, run
@@ -51,10 +52,13 @@ class Section:
     """From x, or the output of the submodule `at`, to the model's output, or that of the submodule `to`.
 
     After `run`, `first` and `last` are these two tensors; with `graph` they are linked by autograd's.
+    `result` is what the model returned, `chosen` the name of the output in it, where nobody has named one.
     """
 
     first: Tensor
     last: Tensor
+    result: Any
+    chosen: Name | None = None
 
     def __init__(
         self,
@@ -66,8 +70,9 @@ class Section:
         through: Sequence[str] = (),
         shapes: Shapes | None = None,
         sharding: Sharding | None = None,
+        output: Output = None,
     ):
-        self._sharding = sharding
+        self._sharding, self._output = sharding, output
         self._shapes = shapes
         self.model, self.at, self.to = model, at, to
         self._args, self._kwargs = args, kwargs
@@ -86,12 +91,14 @@ class Section:
         handles += [submodule.register_forward_hook(self._note(n, len(x))) for submodule, n in self._passed]
         try:
             with recorder, uncompiled(), seeing_module_hooks(), seeing_checkpoints(), self._sharded():
-                output = run(self.model, *inputs(inside, self._shapes), *self._args, **self._kwargs)
+                self.result = run(self.model, *inputs(inside, self._shapes), *self._args, **self._kwargs)
+                output, name = chosen(self.result, self._output, len(x))
         finally:
             for handle in handles:
                 handle.remove()
         check_output(output, x, self.model)
         if self.to is None:
+            self.chosen = name
             self._end(output)
         if self._hooked:
             self._check_ends()
@@ -174,8 +181,8 @@ def _submodule(model: Any, name: str) -> nn.Module:
     model = getattr(model, "_orig_mod", model)  # inside what torch.compile returned
     if not isinstance(model, nn.Module):
         raise InputError(
-            f"Submodules have names in an nn.Module, found {type(model).__name__}: leave out at= and to=, "
-            "or pass the module."
+            f"Submodules have names in an nn.Module, found {type(model).__name__}: pass the module itself. "
+            "(output= chooses one of its outputs.)"
         )
     named = {known: module for known, module in model.named_modules() if known}
     if name not in named:

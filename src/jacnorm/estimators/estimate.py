@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -25,9 +25,10 @@ class Estimate:
     residual: Tensor  # (B,)
     converged: Tensor  # (B,)
     iterations: int  # products with J and Jᵀ, in pairs (for the exact Gram: rows of J)
+    is_half: bool = False  # J's products were taken in half precision
 
     def transposed(self) -> Estimate:
-        return Estimate(self.sigma, self.v, self.u, self.residual, self.converged, self.iterations)
+        return replace(self, u=self.v, v=self.u)
 
     def __str__(self) -> str:
         failed = int((~self.converged).sum())
@@ -40,6 +41,8 @@ class Estimate:
             return f"{text}; all converged"
         rounding = worst < 100 * torch.finfo(self.sigma.dtype).eps
         advice = "x.double(), rounding is the limit" if rounding else "a larger max_iterations="
+        if self.is_half:
+            advice = "model.float() and x.float(), half precision is the limit (no more rounds help)"
         return f"{text}; {failed} of {len(self.sigma)} samples not converged: try {advice}"
 
 

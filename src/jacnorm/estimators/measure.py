@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -28,10 +30,13 @@ def spectral_norm(J: Operator | Tensor, *, tol: float = 1e-3, max_iterations: in
     """
     check_positive("tol", tol)
     check_count("max_iterations", max_iterations)
+    is_half = bool(getattr(J, "is_half", False))  # of a linearized network
     J = both_ways(as_operator(J))
     if _smaller_side(J) <= SMALL:
-        return gram(J, tol=tol)
-    return lanczos(J, tol=tol, max_iterations=max_iterations)
+        found = gram(J, tol=tol)
+    else:
+        found = lanczos(J, tol=tol, max_iterations=max_iterations)
+    return replace(found, is_half=is_half)
 
 
 @in_full_precision

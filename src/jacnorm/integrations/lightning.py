@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..penalties import Penalty
+from ..pytorch.outputs import Output
 from ..request import BatchNorm
 from .distributed import share_vectors
 from .indexing import split_index
@@ -28,11 +29,19 @@ class JacobianPenalty(Callback):
     Accumulation, precision and strategy treat the sum as they treat the loss. The Jacobian is that of the
     first call of `module` in the step: an attribute of the LightningModule, by default itself (`self(x)`) or
     its only child with parameters (`self.net(x)`). Wrap the data set in `indexing.WithIndex` for warm starts.
-    The penalty's state is kept in Lightning's checkpoints.
+    Of a network that returns more than a tensor, `output` names the one that is meant; logits are found
+    without. The penalty's state is kept in Lightning's checkpoints.
     """
 
-    def __init__(self, penalty: Penalty, module: str | None = None, *, batch_norm: BatchNorm = "flowing"):
-        self.penalty, self.module, self.batch_norm = penalty, module, batch_norm
+    def __init__(
+        self,
+        penalty: Penalty,
+        module: str | None = None,
+        *,
+        batch_norm: BatchNorm = "flowing",
+        output: Output = None,
+    ):
+        self.penalty, self.module, self.batch_norm, self.output = penalty, module, batch_norm, output
         self._seen: list[Tensor] = []
         self._reports = OnceAnEpoch(penalty)
 
@@ -44,7 +53,8 @@ class JacobianPenalty(Callback):
                 "With manual optimization the loss is not Lightning's to change. In training_step, take "
                 "J = jacnorm.linearize(self.net, x) and add penalty(J) before self.manual_backward(loss)."
             )
-        watch = Watch(*self._watched(pl_module), batch_norm=self.batch_norm, linearize=self.penalty.linearize)
+        how: Any = {"batch_norm": self.batch_norm, "output": self.output}
+        watch = Watch(*self._watched(pl_module), linearize=self.penalty.linearize, **how)
         pl_module.training_step = self._penalized(pl_module, watch)  # type: ignore[method-assign]
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:

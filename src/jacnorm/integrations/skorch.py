@@ -9,6 +9,7 @@ from skorch.callbacks import PassthroughScoring
 from torch import Tensor
 
 from ..penalties import SpectralPenalty
+from ..pytorch.outputs import Output
 from ..request import BatchNorm
 from .indexing import WithIndex, split_index
 from .watch import OnceAnEpoch, Watch, measures
@@ -21,13 +22,23 @@ class RegularizedNet(NeuralNet):
         RegularizedClassifier(Net, criterion=nn.CrossEntropyLoss, penalty__weight=0.01)
 
     `penalty` is a class or an instance, as `criterion` is, so that a grid search can go over penalty__weight.
-    The Jacobian is that of what the module returns: let it be logits, not probabilities.
+    The Jacobian is that of what the module returns, or of `output` in it: let it be logits, not
+    probabilities.
     """
 
     def __init__(
-        self, *args: Any, penalty: Any = SpectralPenalty, batch_norm: BatchNorm = "flowing", **kwargs: Any
+        self,
+        *args: Any,
+        penalty: Any = SpectralPenalty,
+        batch_norm: BatchNorm = "flowing",
+        output: Output = None,
+        **kwargs: Any,
     ):
-        self.penalty, self.batch_norm = penalty, batch_norm  # first, or skorch takes an instance for a part
+        self.penalty, self.batch_norm, self.output = (
+            penalty,
+            batch_norm,
+            output,
+        )  # first, or skorch takes an instance for a part
         super().__init__(*args, **kwargs)
 
     @property
@@ -44,7 +55,8 @@ class RegularizedNet(NeuralNet):
 
     def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
         super().on_train_begin(*args, **kwargs)
-        self._watch = Watch(self.module_, batch_norm=self.batch_norm, linearize=self.penalty_.linearize)
+        how: Any = {"batch_norm": self.batch_norm, "output": self.output}
+        self._watch = Watch(self.module_, linearize=self.penalty_.linearize, **how)
         self._reports = OnceAnEpoch(self.penalty_)
 
     def train_step_single(self, batch: Any, **fit_params: Any) -> Any:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback
 
 from ..penalties import Penalty
+from ..pytorch.outputs import Output
 from ..pytorch.switches import unfused_attention
 from ..request import BatchNorm
 from .distributed import share_vectors
@@ -24,17 +25,26 @@ class RegularizedTrainer(Trainer):
 
         RegularizedTrainer(model, args, train_dataset=…, penalty=jn.SpectralPenalty(weight=0.01))
 
-    The Jacobian is that of the logits with respect to the model's main input (`pixel_values`) or, where that
-    is tokens, to their embeddings. With the samples' positions in a column `index` of the train set
-    (`indexing.WithIndex` makes one) the penalty starts warm. Its state is kept in the checkpoints. A Trainer
-    of your own becomes class Mine(RegularizedTrainer, YourTrainer).
+    The Jacobian is that of the logits, or of `output` (a name, a position or a function), with respect to the
+    model's main input (`pixel_values`) or, where that is tokens, to their embeddings. With the samples'
+    positions in a column `index` of the train set (`indexing.WithIndex` makes one) the penalty starts warm.
+    Its state is kept in the checkpoints. A Trainer of your own becomes
+    class Mine(RegularizedTrainer, YourTrainer).
     """
 
-    def __init__(self, *args: Any, penalty: Penalty, batch_norm: BatchNorm = "flowing", **kwargs: Any):
+    def __init__(
+        self,
+        *args: Any,
+        penalty: Penalty,
+        batch_norm: BatchNorm = "flowing",
+        output: Output = None,
+        **kwargs: Any,
+    ):
         super().__init__(*args, **kwargs)
         self.penalty = penalty
         module = self.accelerator.unwrap_model(self.model)
-        self._watch = Watch(module, batch_norm=batch_norm, linearize=penalty.linearize)
+        how: Any = {"batch_norm": batch_norm, "output": output}
+        self._watch = Watch(module, linearize=penalty.linearize, **how)
         self._reports = OnceAnEpoch(penalty)
         self._measured: list[dict[str, Tensor]] = []  # since the last log
         self._seen: list[Tensor] = []  # in this epoch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -16,6 +16,7 @@ from ..linearization import Linearization
 from ..penalties import Penalty, SpectralPenalty
 from ..penalties.base import Unrecorded
 from ..pytorch.forwarding import replaced_forward
+from ..pytorch.outputs import LOGITS, Output, parts_of
 from ..recording import linearize
 from ..request import BatchNorm
 
@@ -36,7 +37,9 @@ class Watch:
         *modules: nn.Module,
         batch_norm: BatchNorm = "flowing",
         linearize: Callable[..., Linearization] = linearize,  # or a penalty's
+        output: Output = None,  # which of what they return
     ):
+        self._output = main_output if output is None else output
         self._calls = [_Call(module) for module in modules]
         self._linearize = linearize
         self._batch_norm: BatchNorm = batch_norm
@@ -64,8 +67,6 @@ class Watch:
                 yield self
             finally:
                 self._J = None
-                for call in self._calls:
-                    call.result = None
 
     def _forward(self, call: _Call, plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self._J is not None or self._busy or not torch.is_grad_enabled():
@@ -73,19 +74,19 @@ class Watch:
         x, run = _of_main_input(call.module, plain, args, kwargs)
         self._busy = True
         try:
-            self._J = self._linearize(call, x, run, args, kwargs, batch_norm=self._batch_norm)
+            how: Any = {"batch_norm": self._batch_norm, "output": self._output}
+            self._J = self._linearize(call, x, run, args, kwargs, **how)
         finally:
             self._busy = False
         self._J.model = call.module
-        result, call.result = call.result, None
-        return result
+        return self._J.result
 
 
 Run = Callable[[Tensor, tuple[Any, ...], dict[str, Any]], Any]
 
 
 class _Call:
-    """A module as a function from its main input to its main output; `result` is all that it returned.
+    """A module as a function from its main input to what it returns.
 
     One object a module, since linearize remembers what it has seen of it. The arguments come along, so that
     linearize can take a part of the batch.
@@ -93,17 +94,18 @@ class _Call:
 
     def __init__(self, module: nn.Module):
         self.module = module
-        self.result: Any = None
 
     @property
     def training(self) -> bool:
         return self.module.training
 
     def __call__(self, x: Tensor, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self.result = run(x, args, kwargs)
-        if isinstance(self.result, Mapping) and "logits" in self.result:
-            return self.result["logits"]
-        return self.result
+        return run(x, args, kwargs)
+
+
+def main_output(result: Any) -> Any:
+    """The logits, or all of it."""
+    return parts_of(result).get(LOGITS, result) if not isinstance(result, Tensor) else result
 
 
 def _of_main_input(module: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Run]:

@@ -29,9 +29,9 @@ from .checkpoint import part, prefixed
 from .config import RunConfig
 from .data import DataSet, Split, batches, crop_and_flip
 from .data import load as load_data
-from .data.catalog import SETS
+from .data.catalog import check_name
 from .errors import UsageError
-from .nets import NETS, NetError, Normalized, build, check_fits, fingerprint, is_own
+from .nets import NETS, NetError, Normalized, build, check_fits, fingerprint, is_own, normalized
 from .progress import Progress, Tally
 from .run import SGD, Run, Share
 from .wording import did_you_mean
@@ -95,7 +95,23 @@ class Classification(Run):
             self.penalty.load_state_dict(part("penalty", tensors))
 
     def weights(self) -> dict[str, Tensor]:
-        return self.model.state_dict()
+        """Those of a user's own net under its own names, so that it loads them as any others."""
+        return (self.model if self.fingerprint is None else self.model.body).state_dict()
+
+    @property
+    def beside_weights(self) -> dict[str, Any]:
+        if self.fingerprint is None:
+            return {}
+        return {name: getattr(self.model, name).flatten().tolist() for name in ("mean", "std")}
+
+    def load_weights(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Any]) -> None:
+        """From a file of any version: older ones have all of the model."""
+        found = dict(tensors)
+        if "mean" in rest:
+            scale = {name: getattr(self.model, name) for name in ("mean", "std")}
+            found = prefixed("body", tensors)
+            found |= {name: torch.tensor(rest[name]).view_as(like) for name, like in scale.items()}
+        self.model.load_state_dict(found)
 
     def line(self, m: Mapping[str, Any]) -> str:
         return (
@@ -113,7 +129,9 @@ class Classification(Run):
 
 
 def load(config: RunConfig, data_root: Path | str | None, runs: Path) -> DataSet:
-    return load_data(config.data, data_root)
+    data = load_data(config.data, data_root, label=config.label_column)
+    config.with_data(data)
+    return data
 
 
 def start(
@@ -121,9 +139,9 @@ def start(
 ) -> Classification:
     torch.manual_seed(config.seed)
     run_data = trained_on(config, data)
-    _, channels, height, _ = data.train.images.shape
-    body = build(config.net, channels, height, len(data.classes), config.width)
-    model = Normalized(body, run_data.mean, run_data.std).to(device)
+    shape = tuple(data.train.images.shape[1:])
+    body = build(config.net, shape, len(data.classes), config.width, config.output)
+    model = normalized(body, run_data).to(device)
     check_fits(model, data)
     return Classification(config, data, model, share or Share())
 
@@ -135,8 +153,7 @@ def trained_on(config: RunConfig, data: DataSet) -> DataSet:
 
 def check_names(config: RunConfig) -> None:
     """A user's own net is not looked for."""
-    if config.data not in SETS:
-        raise UsageError(f"there is no data set {config.data!r}: {did_you_mean(config.data, SETS)}")
+    check_name(config.data)
     if config.net not in NETS and not is_own(config.net):
         raise NetError(
             f"there is no net {config.net!r}: {did_you_mean(config.net, NETS)}, or package.module:factory"
@@ -153,6 +170,10 @@ def told(config: RunConfig, result: dict[str, Any]) -> str:
 
 def check_start(config: RunConfig, data: DataSet) -> None:
     """Whether the net can be built and takes these images, before there is a folder or a process for it."""
+    if config.augment and data.train.images.dim() != 4:
+        raise UsageError(f"augment = true: {data.name} is a table; crops and mirror images are for images")
+    if config.method == "adversarial" and not data.is_pixels:
+        raise UsageError(f'method = "adversarial": {data.name} has no pixels from 0 to 1 to attack')
     try:
         with torch.random.fork_rng():
             start(config, data, "cpu")

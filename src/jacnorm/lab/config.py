@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from .data.own import is_own as is_own_data
 from .nets import is_own
 from .settings import ONE_OR_MORE, PART, POSITIVE, Bound, Kind, Settings, configured, setting
 from .settings import ConfigError as ConfigError  # others take it from here
 from .tasks.kinds import DQNSettings, GANSettings, PolicySettings
 from .wording import did_you_mean
+
+if TYPE_CHECKING:
+    from .data import DataSet
 
 METHODS = ("none", "l2", "spectral-bound", "frobenius", "spectral", "analytic", "margin", "adversarial")
 # A setting that makes another method of one, and what tables call it then.
@@ -35,9 +39,18 @@ class RunConfig(Settings):
     """The defaults are the paper's LeNet runs, on the small data set that needs no download."""
 
     task: str = setting("classification", "what is trained", ("classification",))
-    data: str = setting("digits", "digits, kmnist, fashion-mnist, mnist or cifar10")
+    data: str = setting(
+        "digits",
+        "digits, kmnist, fashion-mnist, mnist or cifar10; or your own: an .npz with x and y, a folder of "
+        "images by class, a .csv or .parquet table, package.module:factory",
+    )
+    label_column: str = setting("", "the column of a table that has the classes")
+    data_fingerprint: str = setting("", "of your own data, as it was found; if given, the data must have it")
     net: str = setting(
         "mlp", "mlp, lenet, vgg16, resnet18, or your own package.module:factory (called without arguments)"
+    )
+    output: str = setting(
+        "", "the output of your own net, if it has several: a name or a position; logits are found without"
     )
     width: float = setting(1.0, "scales the channels of vgg16 and resnet18", POSITIVE)
     method: str = setting(
@@ -156,7 +169,23 @@ class RunConfig(Settings):
 
     @property
     def subject(self) -> str:
-        return f"{self.data}-{self.net.replace(':', '.')}"
+        return f"{self._data_name}-{self.net.replace(':', '.')}"
+
+    @property
+    def _data_name(self) -> str:
+        """Without its folders, since it is a part of the name of one."""
+        return Path(self.data).stem.replace(":", ".") if is_own_data(self.data) else self.data
+
+    def with_data(self, data: DataSet) -> RunConfig:
+        """With the fingerprint of a user's own data, which tells it from another file under the same name."""
+        if not data.own:
+            return self
+        if self.data_fingerprint not in ("", data.fingerprint):
+            raise ConfigError(
+                f"{self.data} has the fingerprint {data.fingerprint}, and these settings are for data with "
+                f"{self.data_fingerprint}: it has changed, or its samples are another draw each time"
+            )
+        return replace(self, data_fingerprint=data.fingerprint)
 
     @property
     def source(self) -> str:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
+import math
 import re
 import sys
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from ..errors import InputError
+from ..pytorch.outputs import Name, Output, chosen
 from .errors import UsageError
+from .own_code import made_by
 
 if TYPE_CHECKING:
     from .data import DataSet
@@ -113,15 +115,16 @@ class ResNet18(nn.Sequential):
 
 
 class Scale(nn.Module):
-    """The mean and standard deviation of each channel, kept with a network."""
+    """The mean and standard deviation of each channel, kept with a network; `axes` are behind a channel."""
 
     mean: Tensor
     std: Tensor
 
-    def __init__(self, mean: tuple[float, ...], std: tuple[float, ...]):
+    def __init__(self, mean: tuple[float, ...], std: tuple[float, ...], axes: int = 2):
         super().__init__()
-        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1))
-        self.register_buffer("std", torch.tensor(std).view(-1, 1, 1))
+        shape = (-1, *[1] * axes)
+        self.register_buffer("mean", torch.tensor(mean).view(shape))
+        self.register_buffer("std", torch.tensor(std).view(shape))
 
 
 class Normalized(Scale):
@@ -131,8 +134,8 @@ class Normalized(Scale):
     `normalize(x)`.
     """
 
-    def __init__(self, body: nn.Module, mean: tuple[float, ...], std: tuple[float, ...]):
-        super().__init__(mean, std)
+    def __init__(self, body: nn.Module, mean: tuple[float, ...], std: tuple[float, ...], axes: int = 2):
+        super().__init__(mean, std, axes)
         self.body = body
 
     def normalize(self, pixels: Tensor) -> Tensor:
@@ -145,47 +148,75 @@ class Normalized(Scale):
 class OnPixels(Scale):
     """A network that was trained on pixels, as the body of `Normalized`: it gets them back."""
 
-    def __init__(self, net: nn.Module, mean: tuple[float, ...], std: tuple[float, ...]):
-        super().__init__(mean, std)
+    def __init__(self, net: nn.Module, mean: tuple[float, ...], std: tuple[float, ...], axes: int = 2):
+        super().__init__(mean, std, axes)
         self.net = net
 
     def forward(self, normalized: Tensor) -> Tensor:
         return self.net(normalized * self.std + self.mean)
 
 
-# name: (channels, size, classes, width) -> net
-NETS: dict[str, Callable[[int, int, int, float], nn.Module]] = {
-    "mlp": lambda channels, size, classes, _: MLP((channels * size * size, 256, 256, classes)),
-    "lenet": lambda channels, size, classes, _: LeNet(channels, classes, size),
-    "vgg16": lambda channels, _, classes, width: VGG16(channels, classes, width),
-    "resnet18": lambda channels, _, classes, width: ResNet18(channels, classes, width),
+# name: (shape of a sample, classes, width) -> net
+NETS: dict[str, Callable[[tuple[int, ...], int, float], nn.Module]] = {
+    "mlp": lambda shape, classes, _: MLP((math.prod(shape), 256, 256, classes)),
+    "lenet": lambda shape, classes, _: LeNet(shape[0], classes, square("lenet", shape)),
+    "vgg16": lambda shape, classes, width: VGG16(shape[0], classes, width),
+    "resnet18": lambda shape, classes, width: ResNet18(shape[0], classes, width),
 }
 
 
-def build(name: str, channels: int, size: int, classes: int, width: float = 1.0) -> nn.Module:
-    """A net of this file, or what the user's own `package.module:factory()` returns."""
+def square(name: str, shape: tuple[int, ...]) -> int:
+    if len(shape) != 3 or shape[1] != shape[2]:
+        what = f"images of {'×'.join(map(str, shape))}" if len(shape) == 3 else "the rows of a table"
+        raise NetError(f"{name} takes square images, these are {what}; try the net 'mlp'")
+    return shape[1]
+
+
+def build(name: str, shape: tuple[int, ...], classes: int, width: float = 1.0, output: str = "") -> nn.Module:
+    """A net of this file, or what the user's own `package.module:factory()` returns.
+
+    `output` says which one is meant of several that an own net gives.
+    """
     if name in NETS:
-        return NETS[name](channels, size, classes, width)
-    module, colon, factory = name.partition(":")
-    if not colon:
+        if name != "mlp" and len(shape) != 3:
+            square(name, shape)
+        return NETS[name](shape, classes, width)
+    if not is_own(name):
         raise NetError(f"there is no net {name!r}: choose {', '.join(NETS)}, or name package.module:factory")
-    if "" not in sys.path:  # so that a module in the current folder is found, as with python -m
-        sys.path.insert(0, "")
-    try:
-        net = getattr(importlib.import_module(module), factory)()
-    except ModuleNotFoundError as error:
-        raise NetError(
-            f"{name}: {error}; it is looked for in the current folder ({Path.cwd()}) and where Python finds "
-            "modules (PYTHONPATH)"
-        ) from error
-    except Exception as error:  # it is the user's code, and may raise anything
-        raise NetError(
-            f"{name}: {error or type(error).__name__}; it must name a function that takes nothing and "
-            "returns a net"
-        ) from error
+    net = made_by(name, "a net", NetError)
     if not isinstance(net, nn.Module):
         raise NetError(f"{name} returned {type(net).__name__}, not an nn.Module")
+    net.register_forward_hook(OneOutput(name, output))
     return net
+
+
+class OneOutput:
+    """A hook of a net of a user's own: of all that it returns, the output that is named, or the obvious one.
+
+    (A module around the net would change the names of its weights.)
+    """
+
+    def __init__(self, name: str, output: str):
+        self.name = name
+        self.output: Output = int(output) if output.lstrip("-").isdecimal() else output or None
+
+    def __call__(self, net: nn.Module, args: tuple[Any, ...], result: Any) -> Any:
+        if isinstance(result, Tensor):
+            return result
+        tensor, name = chosen(result, self.output, len(args[0]))
+        if name is not None and (self.name, name) not in _told:
+            _told.add((self.name, name))
+            print(f"{self.name} returns more than a tensor; {name!r} is taken (--output)", file=sys.stderr)
+        return tensor
+
+
+_told: set[tuple[str, Name]] = set()
+
+
+def normalized(body: nn.Module, data: DataSet, takes: str = "normalized") -> Normalized:
+    """A network on what a data set has: pixels, or the numbers of a table as they are."""
+    scale = data.mean, data.std, data.train.images.dim() - 2
+    return Normalized(OnPixels(body, *scale) if takes == "pixels" else body, *scale)
 
 
 def is_own(net: str) -> bool:
@@ -210,16 +241,17 @@ def fingerprint(net: nn.Module) -> str:
 
 def check_fits(model: Normalized, data: DataSet) -> None:
     """One score for each class, or a user's own net gets an obscure error deep in the loss."""
+    shape = tuple(data.train.images.shape[1:])
+    what = "images" if len(shape) == 3 else "rows"
     try:
         with torch.no_grad():
             output = model.eval()(data.train.images[:2])
-    except (RuntimeError, ValueError) as error:
-        shape = tuple(data.train.images.shape[1:])
-        raise UsageError(f"the net does not take images of shape {shape}: {error}") from error
-    if not isinstance(output, Tensor):
-        raise UsageError(f"the net returns a {type(output).__name__}; a tensor is needed, a score a class")
+    except InputError as error:  # about its outputs
+        raise UsageError(str(error)) from error
+    except Exception as error:  # it may be the user's code, and raise anything
+        raise UsageError(f"the net does not take {what} of shape {shape}: {error}") from error
     if output.shape != (2, len(data.classes)):
         found = tuple(output.shape)
         raise UsageError(
-            f"the net gives {found} for 2 images; {(2, len(data.classes))} is needed, a score a class"
+            f"the net gives {found} for 2 samples; {(2, len(data.classes))} is needed, a score a class"
         )

@@ -160,6 +160,11 @@ class Run(ABC):
     def weights(self) -> dict[str, Tensor]:
         """What is kept of it in the end."""
 
+    @property
+    def beside_weights(self) -> dict[str, Any]:
+        """What goes into their file that is no tensor."""
+        return {}
+
     @abstractmethod
     def line(self, metrics: Mapping[str, Any]) -> str:
         """An epoch, for a log file."""

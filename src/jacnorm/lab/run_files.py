@@ -52,7 +52,8 @@ class RunFiles:
 
     def finish(self, run: Run, result: dict[str, Any]) -> None:
         weights = self.folder / "weights.safetensors"
-        checkpoint.save(weights, run.weights(), {"config": asdict(run.settings), **marked(run)})
+        rest = {"config": asdict(run.settings), **marked(run), **run.beside_weights}
+        checkpoint.save(weights, run.weights(), rest)
         run.keep_pictures(self.folder)
         self.write_result(result)
 
@@ -118,7 +119,7 @@ def load_run(folder: Path | str, config: RunConfig, data: DataSet) -> Normalized
     tensors, rest = checkpoint.load(folder / "weights.safetensors")
     with torch.random.fork_rng():
         run = start(config, data, "cpu")
-    _fill(run, run.model.load_state_dict, tensors, rest, folder)
+    _fill(run, lambda found: run.load_weights(found, rest), tensors, rest, folder)
     return run.model.eval()
 
 

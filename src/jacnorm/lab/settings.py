@@ -112,6 +112,10 @@ class Settings:
         """What a network is built by."""
         return (self.subject,)
 
+    def with_data(self, data: Any) -> Settings:
+        """With what tells the data of this run from others under the same name."""
+        return self
+
     @property
     def own_net(self) -> str | None:
         """A net of the user's, whose code may change."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..linearization import Linearization
+from ..pytorch.outputs import Output
 from ..pytorch.precision import at_least_single, without_autocast
 from ..pytorch.tracing import gaussian, outside_torch_func, tracing
 from ..recording import linearized, request_for, run_plainly, with_its_inputs
@@ -22,8 +23,9 @@ from .pace import Pace
 class Unrecorded(Linearization):
     """What a step that pays nothing has of a Jacobian: the output."""
 
-    def __init__(self, model: Any, output: Tensor):
+    def __init__(self, model: Any, result: Any, output: Tensor):
         self.model, self.output, self.verified, self.is_coupled = model, output, False, False
+        self.keep(result)
         self.dtype, self.device = at_least_single(output.dtype), output.device
 
     def __getattr__(self, name: str) -> Any:
@@ -111,13 +113,14 @@ class Penalty(nn.Module, ABC):
 
     def linearize(
         self,
-        model: Callable[..., Tensor],
+        model: Callable[..., Any],
         x: Tensor | tuple[Tensor, ...],
         *args: Any,
         engine: Engine = "auto",
         batch_norm: BatchNorm = "flowing",
         at: str | None = None,
         to: str | None = None,
+        output: Output = None,
         precision: torch.dtype | None = None,
         through: Sequence[str] = (),
         coupled: bool = False,
@@ -127,10 +130,11 @@ class Penalty(nn.Module, ABC):
 
         J then has an output and no products. What is decided here holds for this J.
         """
-        request = request_for(model, x, args, kwargs, engine, batch_norm, at, to, precision, through, coupled)
+        how = at, to, output, precision, through, coupled
+        request = request_for(model, x, args, kwargs, engine, batch_norm, *how)
         factor = self._next_factor() if torch.is_grad_enabled() else None
         if factor == 0:
-            J: Linearization = Unrecorded(model, run_plainly(request))
+            J: Linearization = Unrecorded(model, *run_plainly(request))
         else:
             J = with_its_inputs(linearized(request), request)
         J.paid_by = None if factor is None else (self, factor)

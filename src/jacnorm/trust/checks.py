@@ -16,7 +16,7 @@ from ..errors import InputError, JacnormError, ModelError, NonFiniteError, Unsup
 from ..pytorch.tracing import tracing
 
 
-def check_input(x: object, at: str | None = None) -> None:
+def check_input(x: object, at: str | None = None, model: object = None) -> None:
     if not isinstance(x, Tensor):
         raise InputError(f"x must be a tensor, found {type(x).__name__}.")
     if x.is_complex() and at is None:
@@ -29,13 +29,22 @@ def check_input(x: object, at: str | None = None) -> None:
     if not x.is_floating_point() and at is None:
         raise InputError(
             f"x has dtype {x.dtype}: a Jacobian needs real inputs. Convert images with x.float(); for "
-            "tokens, linearize what comes after the embedding: linearize(model, x, at='embedding')."
+            f"tokens, take J from where they are embedded: linearize(model, x, at={_embedding(model)!r})."
         )
     if x.dim() == 0 or x.numel() == 0:
         raise InputError(
             f"x has shape {tuple(x.shape)}: the first axis is the batch, and nothing may be empty. "
             "For a single sample pass x.unsqueeze(0)."
         )
+
+
+def _embedding(model: object) -> str:
+    """The name of the layer that tokens go into first, or a word for it."""
+    named = dict(model.named_modules()) if isinstance(model, nn.Module) else {}
+    known = getattr(model, "get_input_embeddings", lambda: None)()  # Hugging Face's
+    found = [name for name, module in named.items() if module is known]
+    found += [name for name, module in named.items() if isinstance(module, nn.Embedding)]
+    return next(iter(found), "embedding")
 
 
 def check_precision(precision: object, x: Tensor) -> None:
@@ -76,6 +85,8 @@ def _advice(error: Exception, kwargs: dict[str, Any]) -> str:
     if unknown and unknown[1] in kwargs:
         near = get_close_matches(unknown[1], ("engine", "batch_norm", "at", "to", "precision"), 1)
         return f"Did you mean {near[0]}=?" if near else "It gets the arguments that linearize does not know."
+    if "could not create a primitive" in str(error):
+        return "This machine cannot run it in half precision: take model.float() and x.float()."
     if re.search("same dtype|scalar type|Input type", str(error)):
         return "x must have the dtype of the weights."
     return "The first axis of x is the batch; for a single sample pass x.unsqueeze(0)."
@@ -84,8 +95,8 @@ def _advice(error: Exception, kwargs: dict[str, Any]) -> str:
 def check_output(output: object, x: Tensor, model: object) -> None:
     if not isinstance(output, Tensor):
         raise InputError(
-            f"The model returned {type(output).__name__}, not a tensor. Choose one of its outputs with a "
-            f"function that you define once, outside the loop: def f(x): return model(x){_first(output)}"
+            f"The model's output is a {type(output).__name__}, not a tensor: output= takes a name, a "
+            "position or a function of what the model returned."
         )
     if not output.is_floating_point():
         advice = ": end the model in torch.view_as_real" if output.is_complex() else ""
@@ -97,15 +108,6 @@ def check_output(output: object, x: Tensor, model: object) -> None:
         )
     if not tracing() and not _finite(output):
         raise NonFiniteError(f"The model's output has NaN or inf: {_culprit(x, model)}")
-
-
-def _first(output: object) -> str:
-    """How the first of several outputs is called."""
-    if isinstance(output, dict) and output:
-        return f"[{next(iter(output))!r}]"
-    if fields := getattr(output, "_fields", None):  # a named tuple
-        return f".{fields[0]}"
-    return "[0]" if isinstance(output, list | tuple) else ".logits"
 
 
 def _finite(output: Tensor) -> bool:

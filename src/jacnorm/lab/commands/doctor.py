@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,10 +17,9 @@ from tqdm import tqdm
 from ...diagnosis.cost import step_cost
 from ...diagnosis.examine import examine
 from ..cli import add_command, add_machine_options, need_one_or_more, use_machine
-from ..data import load
 from ..errors import UsageError
 from ..nets import NETS, build
-from ..run_files import load_run, read_config
+from .measure import add_data_and_net, data_and_model, load_weights
 
 USUAL = {"mlp": (1, 28, 28), "lenet": (1, 28, 28), "vgg16": (3, 32, 32), "resnet18": (3, 32, 32)}
 
@@ -29,12 +29,20 @@ def add(commands: Any) -> None:
         commands,
         "doctor",
         "Examine a network: which engine and rules serve it, what a penalty costs, what to beware of.",
-        "jacnorm doctor my_package.nets:resnet --input 3x32x32 --train",
+        "jacnorm doctor my_package.nets:resnet --input 3x32x32 --train\n"
+        "  jacnorm doctor my_package.nets:bert --input 128 --tokens 30000 --at embeddings.word_embeddings",
     )
     parser.add_argument(
         "model", metavar="MODEL", help="a net's name, package.module:factory, or the folder of a run"
     )
     parser.add_argument("--input", type=_shape, metavar="SHAPE", help="of one sample, as 3x32x32")
+    parser.add_argument(
+        "--at", metavar="LAYER", help="take J from the output of this layer on: an embedding, for tokens"
+    )
+    parser.add_argument(
+        "--tokens", type=int, metavar="N", help="samples are tokens below N: --input 128 --tokens 30000"
+    )
+    add_data_and_net(parser, "a net")
     parser.add_argument("--batch", type=int, default=8, metavar="N", help="samples (default: %(default)s)")
     parser.add_argument("--train", action="store_true", help="in training mode")
     add_machine_options(parser)
@@ -44,41 +52,49 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """0 if the model can be served, else 1."""
     device = use_machine(args)
-    need_one_or_more(args, "batch")
+    need_one_or_more(args, "batch", "tokens")
     model, x = _model_and_batch(args)
     model, x = model.to(device).train(args.train), x.to(device)
     width = max(80, min(shutil.get_terminal_size((100, 0)).columns, 120))
-    found = examine(model, x)
+    found = examine(model, x, args.at)
     print(found.table(width) + "\n", flush=True)
     if found.served:
         bar = partial(tqdm, desc="measuring the cost", disable=None, leave=False, delay=1)
-        found = replace(found, cost=step_cost(model, x, watch=bar))
+        found = replace(found, cost=step_cost(model, x, args.at, watch=bar))
     print(found.verdict(width))
     return 0 if found.served else 1
 
 
 def _model_and_batch(args: argparse.Namespace) -> tuple[nn.Module, Tensor]:
-    """Random numbers for a net, the first images for a run."""
-    if args.model not in NETS and Path(args.model).is_dir():
-        return _run_and_images(args)
-    shape = args.input or USUAL.get(args.model)
-    channels, size = (shape[0], shape[-1]) if shape else (3, 32)
-    if args.model in NETS and shape != (channels, size, size):
-        raise UsageError(f"{args.model} takes square images: --input 3x32x32")
-    model = build(args.model, channels, size, classes=10)
+    """The first images of a run or of --data, else random numbers."""
+    is_run = args.model not in NETS and Path(args.model).is_dir()
+    args.folder, args.net = (Path(args.model), None) if is_run else (None, args.model)
+    if is_run or args.data is not None:
+        if args.input is not None:
+            raise UsageError("--input goes with a net alone; a run and --data have samples of their own")
+        data, model = data_and_model(args)
+        return model.body, model.normalize(data.test.images[: args.batch])
+    return _net_and_noise(args)
+
+
+def _net_and_noise(args: argparse.Namespace) -> tuple[nn.Module, Tensor]:
+    shape: tuple[int, ...] | None = args.input or USUAL.get(args.model)
+    if shape is not None and len(shape) == 2 and args.model in NETS:
+        shape = (1, *shape)
+        print(f"{args.model} takes images with channels: {'×'.join(map(str, shape))}", file=sys.stderr)
+    model = build(args.model, shape or (), classes=10, output=args.output)
+    if args.weights is not None:
+        load_weights(model, args.weights)
     shape = shape or getattr(model, "default_cfg", {}).get("input_size")  # timm's nets know it
     if shape is None:
         raise UsageError(f"say what one sample for {args.model} looks like: --input 3x224x224")
-    return model, torch.randn(args.batch, *shape, generator=torch.Generator().manual_seed(0))
+    if args.tokens is not None:
+        return model, torch.randint(args.tokens, (args.batch, *shape), generator=_generator())
+    return model, torch.randn(args.batch, *shape, generator=_generator())
 
 
-def _run_and_images(args: argparse.Namespace) -> tuple[nn.Module, Tensor]:
-    if args.input is not None:
-        raise UsageError("--input goes with a net; a run has its own images")
-    config = read_config(Path(args.model))
-    data = load(config.data, args.data_root)
-    model = load_run(Path(args.model), config, data)
-    return model.body, model.normalize(data.test.images[: args.batch])
+def _generator() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
 
 
 def _shape(text: str) -> tuple[int, ...]:

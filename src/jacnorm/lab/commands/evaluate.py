@@ -13,7 +13,8 @@ import torch
 
 from ..classification import score
 from ..cli import add_command, add_machine_options, need, need_one_or_more, prepare_folder, use_machine
-from ..data import DataSet, Split, load
+from ..config import RunConfig
+from ..data import DataSet, Split
 from ..errors import UsageError
 from ..evaluate.adversarial import ATTACKS, EPSILON
 from ..evaluate.boundary import DIRECTIONS
@@ -23,9 +24,10 @@ from ..evaluate.minimum_norm import need_foolbox
 from ..evaluate.record import added_to, alarms
 from ..nets import weights_digest
 from ..run import environment
-from ..run_files import divergence, load_run, read_config
+from ..run_files import check_finished, divergence, load_run, read_config
 from ..settings import number
 from ..wording import table
+from .measure import add_data, add_net, data_and_model, load_data
 
 
 def add(commands: Any) -> None:
@@ -34,9 +36,13 @@ def add(commands: Any) -> None:
         "evaluate",
         "Evaluate trained networks on the test split. Several runs are compared, seeds averaged.",
         "jacnorm evaluate runs/digits-mlp-spectral-0.01-s0-0123456789\n"
-        "  jacnorm evaluate runs/kmnist-* --noise --attacks pgd,square --images 1000 --out robustness",
+        "  jacnorm evaluate runs/kmnist-* --noise --attacks pgd,square --images 1000 --out robustness\n"
+        "  jacnorm evaluate --net my_package.nets:resnet --weights resnet.safetensors --data photos --noise",
     )
-    parser.add_argument("folders", type=Path, nargs="+", metavar="RUN", help="the folder of a finished run")
+    parser.add_argument("folders", type=Path, nargs="*", metavar="RUN", help="the folder of a finished run")
+    parser.add_argument("--net", help="instead of runs: a net's name, or package.module:factory; with --data")
+    add_data(parser)
+    add_net(parser, "--net")
     parser.add_argument("--all", action="store_true", help="everything below")
     for name, evaluation in EVALUATIONS.items():
         how: dict[str, Any] = {"action": "store_true"}
@@ -64,8 +70,13 @@ def add(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> None:
     device = use_machine(args)
+    if not args.folders and args.net is None:
+        raise UsageError("name the folders of runs, or --net")
+    args.folder = None
     chosen = _chosen(args)
     data, trained = _load(args, device)
+    if of_pixels := [name for name in chosen if EVALUATIONS[name].of_pixels and not data.is_pixels]:
+        raise UsageError(f"--{of_pixels[0]} is for pixels from 0 to 1, which {data.name} has not")
     split = Split(data.test.images[: args.images], data.test.labels[: args.images]).to(device)
     setup = Setup(
         data, split, trained, args.attacks or (), args.epsilon or EPSILON, args.directions, args.images
@@ -127,6 +138,10 @@ def _chosen(args: argparse.Namespace) -> list[str]:
     if args.all:
         args.attacks = list(ATTACKS)
     chosen = [name for name in EVALUATIONS if args.all or getattr(args, name)]
+    if args.net is not None and "cost" in chosen:
+        if args.cost:
+            raise UsageError("--cost is about the training of a run: leave it out for --net")
+        chosen.remove("cost")
     if args.epsilon is not None and not {"attacks", "judge"} & set(chosen):
         raise UsageError("--epsilon is the strength of --attacks and --judge: ask for one of them, too")
     if chosen:
@@ -137,9 +152,13 @@ def _chosen(args: argparse.Namespace) -> list[str]:
 
 
 def _load(args: argparse.Namespace, device: torch.device) -> tuple[DataSet, list[Trained]]:
+    if args.net is not None:
+        return _own_net(args, device)
+    if any((args.weights, args.takes, args.data, args.label, args.output)):
+        raise UsageError("--weights, --takes, --data, --label and --output go with --net; a run has its own")
     args.folders = _left_in(args.folders)
     configs = [read_config(folder) for folder in args.folders]
-    names = sorted({config.data for config in configs})
+    names = sorted({" ".join([config.data, config.data_fingerprint]).strip() for config in configs})
     if len(names) > 1:
         raise UsageError(
             f"these runs are on different data sets, {', '.join(names)}: evaluate them one by one"
@@ -147,21 +166,44 @@ def _load(args: argparse.Namespace, device: torch.device) -> tuple[DataSet, list
     ids = [config.id for config in configs]
     if twice := [str(f) for f, i in zip(args.folders, ids, strict=True) if ids.count(i) > 1]:
         raise UsageError(f"the same run is named more than once: {', '.join(twice)}")
-    data = load(names[0], args.data_root)
+    data = load_data(args, configs[0])
     return data, [
         Trained(folder, config, load_run(folder, config, data).to(device))
         for folder, config in zip(args.folders, configs, strict=True)
     ]
 
 
+def _own_net(args: argparse.Namespace, device: torch.device) -> tuple[DataSet, list[Trained]]:
+    """A network that was not trained here: nothing is known of its training."""
+    if args.folders:
+        raise UsageError("name either folders of runs or --net, and not both")
+    data, model = data_and_model(args)
+    config = RunConfig(
+        data=args.data, label_column=args.label or "", net=args.net, output=args.output, method="none"
+    )
+    config = config.with_data(data)
+    return data, [Trained(Path(), config, model.to(device))]
+
+
 def _left_in(folders: list[Path]) -> list[Path]:
     """Of many, those that have a network; a single one is told what is wrong with it."""
-    gone = [folder for folder in folders if divergence(folder)]
-    if len(folders) == len(gone):
-        return folders
-    for folder in gone:
-        print(f"{folder}: left out, it diverged", file=sys.stderr)
-    return [folder for folder in folders if folder not in gone]
+    without = {folder: why for folder in folders if (why := _without_network(folder))}
+    if len(folders) == 1 or len(without) == len(folders):
+        for folder in folders:
+            read_config(folder)
+            check_finished(folder)
+    for folder, why in without.items():
+        print(f"{folder}: left out, {why}", file=sys.stderr)
+    return [folder for folder in folders if folder not in without]
+
+
+def _without_network(folder: Path) -> str | None:
+    """Why it has none; of a folder that is no run, that is said by whoever reads it."""
+    if (folder / "weights.safetensors").exists() or not folder.exists():
+        return None
+    if divergence(folder):
+        return "it diverged"
+    return "it is not finished" if (folder / "config.json").exists() else "it is not a run"
 
 
 def _evaluated(one: Trained, setup: Setup, chosen: list[str]) -> Iterator[dict[str, Any]]:

@@ -11,11 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .. import classification
 from ..checkpoint import load as load_safetensors
 from ..cli import add_command, add_machine_options, need, need_one_or_more, prepare_folder, use_machine
+from ..config import RunConfig
 from ..data import DataSet, load
+from ..data.own import KINDS
 from ..errors import UsageError
-from ..nets import Normalized, OnPixels, build, check_fits
+from ..nets import Normalized, build, check_fits, normalized
 from ..run import environment
 from ..run_files import check_finished, load_run, read_config
 from ..sensitivity import directions, sensitivities, summary
@@ -35,16 +38,7 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("folder", type=Path, nargs="?", metavar="RUN", help="the folder of a finished run")
     parser.add_argument("--net", help="instead of a run: a net's name, or package.module:factory")
-    parser.add_argument(
-        "--weights", type=Path, help="weights for --net: .safetensors, or a state_dict in .pt"
-    )
-    parser.add_argument(
-        "--takes",
-        choices=tuple(UNITS),
-        help="what --net was trained on: images with mean 0 and standard deviation 1 (default), or pixels",
-    )
-    parser.add_argument("--data", help="the data set (default: the run's)")
-    parser.add_argument("--split", choices=("test", "train"), default="test")
+    add_data_and_net(parser, "--net")
     parser.add_argument("--units", choices=tuple(UNITS), default="normalized", help="σ with respect to what")
     parser.add_argument("--images", type=int, metavar="N", help="only the first N images")
     parser.add_argument("--top", type=int, default=10, help="how many of the most sensitive images to list")
@@ -60,6 +54,32 @@ def add(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
+def add_data_and_net(parser: argparse.ArgumentParser, net: str) -> None:
+    """The options that `data_and_model` looks at, besides `folder` and `net`."""
+    add_net(parser, net)
+    add_data(parser)
+    parser.add_argument("--split", choices=("test", "train"), default="test")
+
+
+def add_data(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data", help=f"the data set (default: a run's own): a name, {KINDS}")
+    parser.add_argument("--label", metavar="COLUMN", help="of a table, the column that has the classes")
+
+
+def add_net(parser: argparse.ArgumentParser, net: str) -> None:
+    parser.add_argument(
+        "--weights", type=Path, help=f"weights for {net}: .safetensors, or a state_dict in .pt"
+    )
+    parser.add_argument(
+        "--takes",
+        choices=tuple(UNITS),
+        help=f"what {net} was trained on: images with mean 0 and standard deviation 1 (default), or pixels",
+    )
+    parser.add_argument(
+        "--output", default="", help=f"of what {net} returns, a name or a position; logits are found without"
+    )
+
+
 def run(args: argparse.Namespace) -> None:
     device = use_machine(args)
     if args.picture:
@@ -68,7 +88,9 @@ def run(args: argparse.Namespace) -> None:
     elif args.vectors is not None:
         raise UsageError("--vectors goes with --picture: where shall they be drawn?")
     need_one_or_more(args, "images", "top", "vectors")
-    data, model = _data_and_model(args)
+    data, model = data_and_model(args)
+    if args.picture and data.train.images.dim() != 4:
+        raise UsageError(f"--picture shows images; {data.name} is a table")
     split = getattr(data, args.split)
     images, labels = split.images[: args.images], split.labels[: args.images]
     model = model.to(device)
@@ -95,30 +117,44 @@ def run(args: argparse.Namespace) -> None:
             print(f"picture: {args.picture}")
 
 
-def _data_and_model(args: argparse.Namespace) -> tuple[DataSet, Normalized]:
+def data_and_model(args: argparse.Namespace) -> tuple[DataSet, Normalized]:
+    """What a command was asked to look at: the data set, and a run's network or one of the user's own."""
     if (args.folder is None) == (args.net is None):
         raise UsageError("name either the folder of a run or --net, and not both")
     if args.folder is not None:
-        if args.weights is not None or args.takes is not None:
-            raise UsageError("--weights and --takes go with --net; a run has its own")
-        config = read_config(args.folder)
+        if args.weights is not None or args.takes is not None or args.output:
+            raise UsageError("--weights, --takes and --output go with --net; a run has its own")
         check_finished(args.folder)
-        data = load(args.data or config.data, args.data_root)
+        config = read_config(args.folder)
+        data = load_data(args, config)
         return data, load_run(args.folder, config, data)
     if args.data is None:
         raise UsageError("--net needs --data: which images shall it see?")
-    data = load(args.data, args.data_root)
-    _, channels, size, _ = data.train.images.shape
-    body = build(args.net, channels, size, len(data.classes))
+    data = load_data(args)
+    return data, load_net(args, data)
+
+
+def load_data(args: argparse.Namespace, config: RunConfig | None = None) -> DataSet:
+    """What --data names, else the data of a run, which must still be what it was trained on."""
+    if args.data is None and config is not None:
+        return classification.load(config, args.data_root, Path())
+    data = load(args.data, args.data_root, label=args.label or "")
+    if data.own and not getattr(args, "json", False):
+        print(data.told(), file=sys.stderr)
+    return data
+
+
+def load_net(args: argparse.Namespace, data: DataSet) -> Normalized:
+    """--net with --weights, as --takes says."""
+    shape = tuple(data.train.images.shape[1:])
+    body = build(args.net, shape, len(data.classes), output=args.output)
     if args.weights is not None:
         load_weights(body, args.weights)
     else:
         print("no --weights: the net is measured as it is built", file=sys.stderr)
-    if args.takes == "pixels":
-        body = OnPixels(body, data.mean, data.std)
-    model = Normalized(body, data.mean, data.std)
+    model = normalized(body, data, args.takes or "normalized")
     check_fits(model, data)
-    return data, model
+    return model
 
 
 def load_weights(model: nn.Module, path: Path) -> None:

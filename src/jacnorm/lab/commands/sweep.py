@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 from ..cli import add_command, add_data_root, choose_device, need, need_one_or_more
+from ..config import RunConfig
+from ..data import load
+from ..data.own import is_own
 from ..errors import UsageError
 from ..sweep.experiment import Experiment, read_experiment
 from ..sweep.pool import LocalPool, Pool
@@ -79,6 +83,7 @@ def run(args: argparse.Namespace) -> None:
     if args.status:
         tell_status(experiment, store)
         return
+    tell_of_data(experiment)
     pool = make_pool(args, store)
     check_writable(store)
     if args.retry:
@@ -89,6 +94,13 @@ def run(args: argparse.Namespace) -> None:
 
     print(f"\n{sweep_as_text(experiment, args.experiment, args.results)}")
     check_failed(len(found.failed))
+
+
+def tell_of_data(experiment: Experiment) -> None:
+    """What is trained on, if it is the user's own."""
+    run = experiment.runs[0]
+    if isinstance(run, RunConfig) and is_own(run.data):
+        print(load(run.data, label=run.label_column).told(), file=sys.stderr)
 
 
 def tell_of_old_results(experiment: Experiment) -> None:

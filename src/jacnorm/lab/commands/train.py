@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, fields
@@ -14,6 +15,7 @@ import torch
 
 from ..cli import add_command, add_machine_options, need, use_machine
 from ..config import KINDS, RunConfig, choices, field_names, help_text, make_config, read_toml
+from ..data import DataSet
 from ..errors import UsageError
 from ..progress import Progress
 from ..run import Share, processes
@@ -22,6 +24,9 @@ from ..settings import Settings, read_as
 from ..task import task_of
 from ..train import train
 from ..wording import count
+
+RUNS = Path("runs")
+SHORT = {"label_column": "--label"}
 
 
 def add(commands: Any) -> None:
@@ -50,7 +55,8 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         for one in fields(kind):
             if one.name not in told:
                 group.add_argument(
-                    f"--{one.name.replace('_', '-')}",
+                    SHORT.get(one.name, f"--{one.name.replace('_', '-')}"),
+                    dest=one.name,
                     default=argparse.SUPPRESS,
                     help=_help(one.name),
                     **_how(one.name, type(one.default)),
@@ -80,9 +86,11 @@ def _help(name: str) -> str:
 def run(args: argparse.Namespace) -> None:
     config = make_config(_settings(args))
     device = use_machine(args)
-    folder = args.out or Path("runs") / config.id
     with processes(device) as share:
-        result = _train(args, config, device, folder, share)
+        task_of(config).check_names(config)
+        config, data = _data(args, config, share)
+        folder = args.out or RUNS / config.id
+        result = _train(args, config, data, device, folder, share)
     if not share.first:
         return
     if args.json:
@@ -95,16 +103,22 @@ def next_step(config: Settings, folder: Path) -> str:
     return f"; look closer with: jacnorm measure {folder}" if isinstance(config, RunConfig) else ""
 
 
+def _data(args: argparse.Namespace, config: Settings, share: Share) -> tuple[Settings, Any]:
+    """The data, and the settings with what tells it from others. A user's own is told of."""
+    with share.first_goes_ahead():  # it may have to download
+        runs = RUNS if args.out is None else args.out.parent
+        data = task_of(config).load(config, args.data_root, runs)
+    if isinstance(data, DataSet) and data.own and share.first and not args.quiet:
+        print(data.told(), file=sys.stderr)
+    return config.with_data(data), data
+
+
 def _train(
-    args: argparse.Namespace, config: Settings, device: torch.device, folder: Path, share: Share
+    args: argparse.Namespace, config: Settings, data: Any, device: torch.device, folder: Path, share: Share
 ) -> dict[str, Any]:
     listeners = (tensorboard(args.tensorboard / config.id),) if args.tensorboard and share.first else ()
     progress = Progress(quiet=args.quiet or not share.first, listeners=listeners)
-    task = task_of(config)
-    task.check_names(config)
-    with share.first_goes_ahead():  # it may have to download
-        data = task.load(config, args.data_root, folder.parent)
-    task.check_start(config, data)  # a mistake must leave no folder behind
+    task_of(config).check_start(config, data)  # a mistake must leave no folder behind
     try:
         with locked(folder) if share.first else nullcontext(True) as mine:
             if not mine:

@@ -9,7 +9,8 @@ A new set is one entry here. If it comes in MNIST's format, that is all:
         classes=("cat", "dog"),
     ),
 
-For another format, the entry is an object with `classes` and `splits(root, download)`.
+For another format, the entry is an object with `classes` and `splits(root, download)`. What is not in the
+table may be a user's own (own.py).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from .dataset import DataSet, Split
 from .digits import DigitsSet
 from .files import data_root
 from .idx import IdxSet
+from .own import KINDS, is_own, load_own
 
 
 class Source(Protocol):
@@ -92,15 +94,28 @@ SETS: dict[str, Source] = {
 }
 
 
-def load(name: str, root: str | os.PathLike[str] | None = None, download: bool = True) -> DataSet:
-    """The data set `name`, whole or a `DataError` that says which file to mend.
+def check_name(name: str) -> None:
+    """Of a data set that is known. What is a user's own is not looked for."""
+    if name not in SETS and not is_own(name):
+        raise DataError(f"there is no data set {name!r}: {did_you_mean(name, SETS)}, or name {KINDS}")
+
+
+def load(
+    name: str, root: str | os.PathLike[str] | None = None, download: bool = True, *, label: str = ""
+) -> DataSet:
+    """The data set `name`, or a user's own, whole or a `DataError` that says which file to mend.
+
+    `label` is the column of a table that has the classes.
 
     Files are looked for in `root`, else in the folder that the environment variable JACNORM_DATA
     names, else in the user's cache; those that are not there are downloaded into it. The layout
     is torchvision's, so an existing folder of it will do.
     """
+    check_name(name)
     if name not in SETS:
-        raise DataError(f"there is no data set {name!r}: {did_you_mean(name, SETS)}")
+        return load_own(name, label)
+    if label:
+        raise DataError(f"{name}: a label column is for a table of your own: leave out --label")
     source = SETS[name]
     train, test = source.splits(data_root(root), download)
     return DataSet.of(name, train, test, source.classes)

@@ -1,9 +1,11 @@
-"""What a loaded data set is, two splits of images, and how training goes through it."""
+"""What a loaded data set is, two splits of images or of rows, and how training goes through it."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -14,7 +16,10 @@ PADDING = 4  # of a crop
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Images (N, C, H, W), float32 in [0, 1], and their labels (N,), int64."""
+    """Images (N, C, H, W), float32 in [0, 1], and their labels (N,), int64.
+
+    A user's own may be in another range, or the rows of a table, (N, columns).
+    """
 
     # float32 and not uint8: noise, attack radius and Jacobian are all in these units, any slice can
     # go straight into a net, and made-up data needs no quantization. It costs CIFAR10 737 MB.
@@ -22,9 +27,9 @@ class Split:
     labels: Tensor
 
     def __post_init__(self) -> None:
-        if self.images.dim() != 4 or self.images.dtype != torch.float32:
+        if self.images.dim() not in (2, 4) or self.images.dtype != torch.float32:
             raise ValueError(
-                f"images must be float32 of shape (N, C, H, W), "
+                f"images must be float32 of shape (N, C, H, W), rows (N, columns), "
                 f"not {self.images.dtype} of shape {tuple(self.images.shape)}"
             )
         if self.labels.shape != self.images.shape[:1] or self.labels.dtype != torch.int64:
@@ -47,7 +52,7 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class DataSet:
-    """A train and a test split; `mean` and `std` are those of each channel of the train split."""
+    """A train and a test split; `mean` and `std` are those of each channel, or column, of the train split."""
 
     name: str
     train: Split
@@ -55,6 +60,34 @@ class DataSet:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     classes: tuple[str, ...]
+    columns: tuple[str, ...] = ()  # the names of those of a table
+    notes: tuple[str, ...] = ()  # what to tell about a user's own
+    own: bool = False
+
+    @cached_property
+    def range(self) -> tuple[float, float]:
+        """The smallest number in it and the largest."""
+        ends = [end for split in (self.train, self.test) for end in split.images.aminmax()]
+        return float(min(ends[0], ends[2])), float(max(ends[1], ends[3]))
+
+    @property
+    def is_pixels(self) -> bool:
+        """Images in [0, 1], which noise and attacks are for."""
+        low, high = self.range
+        return self.train.images.dim() == 4 and low >= 0 and high <= 1
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of all samples, labels and names: another file under the same name has another."""
+        found = hashlib.sha256(repr((self.classes, self.columns)).encode())
+        for split in (self.train, self.test):
+            for tensor in (split.images, split.labels):
+                found.update(repr(tuple(tensor.shape)).encode() + tensor.cpu().contiguous().numpy().tobytes())
+        return found.hexdigest()[:10]
+
+    def told(self) -> str:
+        """What is about to be trained on or measured."""
+        return f"{self.name}: {'; '.join(self.notes)}; fingerprint {self.fingerprint}"
 
     @classmethod
     def of(cls, name: str, train: Split, test: Split, classes: tuple[str, ...]) -> DataSet:
@@ -75,7 +108,9 @@ class DataSet:
             )
         order = torch.randperm(len(self.train), generator=torch.Generator().manual_seed(seed))
         kept, validation = self.train.take(order[held:]), self.train.take(order[:held])
-        return DataSet.of(f"{self.name}-held-out", kept, validation, self.classes)
+        made = DataSet.of(f"{self.name}-held-out", kept, validation, self.classes)
+        std = tuple(value or 1.0 for value in made.std)  # nothing to divide what is the same everywhere by
+        return replace(self, name=made.name, train=kept, test=validation, mean=made.mean, std=std)
 
     def to(self, device: torch.device | str) -> DataSet:
         return replace(self, train=self.train.to(device), test=self.test.to(device))
@@ -85,12 +120,13 @@ def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, 
     """Mean and (population) standard deviation of each channel."""
     total = torch.zeros(images.shape[1], dtype=torch.float64)
     squares = torch.zeros_like(total)
+    axes = (0, *range(2, images.dim()))
     # In parts, so that there is never a second, float64 copy of it all; on the CPU, since not
     # every device has float64.
     for part in torch.split(images, 1024):
         pixels = part.cpu().double()
-        total += pixels.sum((0, 2, 3))
-        squares += pixels.square().sum((0, 2, 3))
+        total += pixels.sum(axes)
+        squares += pixels.square().sum(axes)
     count = images.numel() / images.shape[1]
     mean = total / count
     std = (squares / count - mean.square()).clamp(min=0).sqrt()

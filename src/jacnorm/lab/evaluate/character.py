@@ -32,7 +32,7 @@ class CalibrationResult(Result):
 @torch.no_grad()
 def calibration(model: nn.Module, split: Split) -> CalibrationResult:
     """Σ_b n_b/n · |accuracy − confidence| over the bins b, and the reliability of each."""
-    prepare(model, split)
+    prepare(model, split, pixels=False)
     sure, right = [], []
     for _, images, labels in batches(split, CHUNK):
         confidence, predicted = model(images).softmax(1).max(1)

@@ -23,12 +23,12 @@ class Result:
         return asdict(self)
 
 
-def prepare(model: nn.Module, split: Split) -> None:
+def prepare(model: nn.Module, split: Split, *, pixels: bool = True) -> None:
     """The network in evaluation mode; an error if the images or labels are none for it."""
     if len(split) == 0:
         raise EvaluationError("there are no images to evaluate on: the selection is empty")
     images, labels = split.images, split.labels
-    if not ((images >= 0) & (images <= 1)).all():
+    if pixels and not ((images >= 0) & (images <= 1)).all():
         low, high = images.min().item(), images.max().item()
         raise EvaluationError(
             f"pixels must be in [0, 1], these are in [{low:g}, {high:g}]: leave the normalization to the net"

@@ -47,7 +47,7 @@ def estimation(
     seed: int = 0,
 ) -> EstimationResult:
     """Relative errors of σ on these images; `stored` is SpectralPenalty's `u` for them, one row an image."""
-    prepare(model, split)
+    prepare(model, split, pixels=False)
     check_increasing("iterations", iterations, least=1)
     if stored is not None and len(stored) != len(split):
         raise EvaluationError(f"there are {len(stored)} stored vectors for {len(split)} images")

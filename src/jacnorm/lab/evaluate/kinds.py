@@ -50,6 +50,7 @@ class Evaluation:
     run: Callable[[Trained, Setup], Iterable[dict[str, Any]]]  # its numbers; several: the last are all
     rows: Callable[[dict[str, Any]], Iterable[Row]]  # in a number each; pictures: figures/draw.py
     uses_foolbox: bool = False
+    of_pixels: bool = True  # images in [0, 1]
 
 
 def rows(record: dict[str, Any]) -> list[Row]:
@@ -163,11 +164,14 @@ EVALUATIONS = {
         "whether the network is as sure as it is right",
         lambda one, setup: [calibration(one.model, setup.split).to_json()],
         lambda found: [("expected calibration error", found["ece"], ".4f")],
+        of_pixels=False,
     ),
     "landscape": Evaluation(
         "slope and curvature of the loss",
         lambda one, setup: [landscape(one.model, setup.split).to_json()],
         _landscape_rows,
     ),
-    "cost": Evaluation("time of each penalty and error of its σ (section 4.3)", _cost, _cost_rows),
+    "cost": Evaluation(
+        "time of each penalty and error of its σ (section 4.3)", _cost, _cost_rows, of_pixels=False
+    ),
 }

@@ -49,7 +49,7 @@ def step_times(
     model: Normalized, split: Split, *, batch_sizes: tuple[int, ...] = BATCH_SIZES, repeats: int = REPEATS
 ) -> TimesResult:
     """Time per batch; the network given is copied and stays as it is."""
-    prepare(model, split)
+    prepare(model, split, pixels=False)
     check_increasing("batch_sizes", batch_sizes, least=1)
     if batch_sizes[-1] > len(split) or repeats < 1:
         raise EvaluationError(

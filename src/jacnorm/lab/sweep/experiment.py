@@ -36,9 +36,12 @@ from ..config import (
     METHODS,
     VARIANTS,
     ConfigError,
+    RunConfig,
     make_config,
     read_toml,
 )
+from ..data import DataError, load
+from ..data.own import is_own
 from ..results import experiment_name, results_file
 from ..settings import Settings
 from ..wording import did_you_mean
@@ -140,7 +143,7 @@ def _check_sections(path: Path, content: Mapping[str, Any]) -> None:
             raise ConfigError(f"{path}: {name} = {content[name]!r}: a section is needed, [{name}]")
     if not isinstance(content.get("title", ""), str):
         raise ConfigError(f"{path}: title = {content['title']!r}: a text is needed")
-    for name in ("data", "protocol"):
+    for name in ("data", "label_column", "protocol"):
         values = content.get("grid", {}).get(name)
         if isinstance(values, list) and len(values) > 1:
             raise ConfigError(
@@ -179,12 +182,23 @@ def _name(run: Settings, others: Iterable[str]) -> str:
 
 def _runs(path: Path, base: Mapping[str, Any], grid: Mapping[str, list[Any]]) -> tuple[Settings, ...]:
     try:
-        return unique(
-            make_config({**base, **dict(zip(grid, values, strict=True))})
-            for values in product(*grid.values())
+        return of_data(
+            unique(
+                make_config({**base, **dict(zip(grid, values, strict=True))})
+                for values in product(*grid.values())
+            )
         )
-    except ConfigError as error:
+    except (ConfigError, DataError) as error:
         raise ConfigError(f"{path}: {error}") from error
+
+
+def of_data(runs: tuple[Settings, ...]) -> tuple[Settings, ...]:
+    """With the fingerprint of a user's own data, unless the file has it; there is one data set for all."""
+    first = runs[0]
+    if not isinstance(first, RunConfig) or not is_own(first.data) or first.data_fingerprint:
+        return runs
+    data = load(first.data, label=first.label_column)
+    return tuple(run.with_data(data) for run in runs)
 
 
 def _check_claims(path: Path, experiment: Experiment) -> None:

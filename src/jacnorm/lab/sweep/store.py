@@ -178,7 +178,7 @@ def changed_nets(store: Store, runs: Sequence[Settings]) -> list[str]:
     lines = []
     for net in dict.fromkeys(run.own_net for run in runs if run.own_net is not None):
         with torch.random.fork_rng():
-            now = fingerprint(build(net, 0, 0, 0))  # an own net is told nothing of the data
+            now = fingerprint(build(net, (), 0))  # an own net is told nothing of the data
         before = [mark for run in runs if run.own_net == net and (mark := store.fingerprint(run)) is not None]
         if others := [mark for mark in before if mark != now]:
             lines.append(

@@ -1,0 +1,127 @@
+"""A user's own data: an .npz, a folder of images, a table, or what a function of theirs returns."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from ..errors import DataError
+from ..own_code import made_by
+from .dataset import DataSet
+from .folders import read_folder
+from .samples import Found, Samples, made
+from .tables import read_table
+
+TABLES = (".csv", ".parquet")
+KINDS = "an .npz, .csv or .parquet file, a folder of images by class, or package.module:factory"
+X, Y = ("x", "x_train"), ("y", "y_train")
+
+
+def is_own(name: str) -> bool:
+    """Whether a name means a file, a folder or a function, and not one of the data sets that are known."""
+    path = Path(name).expanduser()
+    return ":" in name or os.sep in name or path.suffix in (".npz", *TABLES) or path.is_dir()
+
+
+def load_own(name: str, label: str) -> DataSet:
+    """Read whole and checked, or a `DataError`."""
+    path = Path(name).expanduser()
+    if path.suffix in TABLES:
+        return made(read_table(path, label))
+    if label:
+        raise DataError(f"{name}: a label column is for tables ({', '.join(TABLES)}): leave out --label")
+    if path.suffix == ".npz":
+        return made(read_npz(path))
+    if path.is_dir():
+        return made(read_folder(path))
+    if ":" in name and not path.exists():
+        return made(read_factory(name))
+    if not path.exists():
+        raise DataError(f"{name}: there is no such file or folder")
+    raise DataError(f"{name}: not a kind of data that is known: {KINDS}")
+
+
+def read_npz(path: Path) -> Found:
+    """x and y, and if they are there x_test and y_test."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: _read(path, file, name) for name in file.files}
+    except FileNotFoundError:
+        raise DataError(f"{path}: there is no such file") from None
+    except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
+        raise DataError(
+            f"{path}: not an .npz of plain arrays; save one with np.savez({path.name!r}, x=x, y=y)"
+        ) from error
+    x, y = (next((name for name in names if name in arrays), None) for names in (X, Y))
+    if x is None or y is None:
+        raise DataError(f"{path}: arrays x and y are needed, it has {', '.join(arrays) or 'none'}")
+    parts = [(x, y)]
+    if {"x_test", "y_test"} <= set(arrays):
+        parts.append(("x_test", "y_test"))
+    samples = [Samples(arrays[a], arrays[b], _place(a)) for a, b in parts]
+    return Found(str(path), samples)
+
+
+def _read(path: Path, file: Any, name: str) -> Any:
+    try:
+        return file[name]
+    except ValueError as error:
+        raise DataError(
+            f"{path}: the array {name!r} is a pickle of Python objects, which is not opened since it can run "
+            "code; save plain numbers and words"
+        ) from error
+
+
+def _place(name: str) -> Any:
+    return lambda i: f"{name}[{i}]"
+
+
+def read_factory(name: str) -> Found:
+    """A Dataset, a DataLoader, arrays (x, y); or two of these, to train on and to test."""
+    found = made_by(
+        name, "a Dataset, a DataLoader or arrays (x, y), or two of them: (train, test)", DataError
+    )
+    both = found if _is_pair(found) and all(map(_is_set, found)) else (found,)
+    return Found(name, [_samples(name, one) for one in both])
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, tuple | list) and len(value) == 2
+
+
+def _is_set(value: Any) -> bool:
+    return isinstance(value, Dataset | DataLoader) or (
+        _is_pair(value) and all(hasattr(v, "shape") for v in value)
+    )
+
+
+def _samples(name: str, given: Any) -> Samples:
+    x: Any
+    y: Any
+    if isinstance(given, DataLoader) and not isinstance(given.dataset, IterableDataset):
+        given = given.dataset  # in the order that it has, whatever the loader's is
+    if isinstance(given, DataLoader):
+        batches = [_of_two(name, batch) for batch in given]
+        x, y = (np.concatenate([np.asarray(batch[i]) for batch in batches]) for i in (0, 1))
+    elif hasattr(given, "__getitem__") and hasattr(given, "__len__") and not _is_pair(given):
+        rows = [_of_two(name, given[i]) for i in range(len(given))]
+        x, y = (np.stack([np.asarray(one[i]) for one in rows]) for i in (0, 1)) if rows else ([], [])
+    elif _is_pair(given):
+        x, y = given
+    else:
+        raise DataError(
+            f"{name} returned {type(given).__name__}; a Dataset, a DataLoader or (x, y) is needed"
+        )
+    return Samples(x, y, lambda i: f"sample {i}")
+
+
+def _of_two(name: str, one: Any) -> Any:
+    if isinstance(one, Mapping) or not _is_pair(one):
+        raise DataError(f"{name}: its samples are {type(one).__name__}; pairs (x, label) are needed")
+    return one

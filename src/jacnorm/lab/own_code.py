@@ -1,0 +1,29 @@
+"""package.module:factory: a user's own code, called without arguments."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from .errors import UsageError
+
+
+def made_by(name: str, what: str, error: type[UsageError]) -> Any:
+    """What the factory returns, `what` in words."""
+    module, _, factory = name.partition(":")
+    if "" not in sys.path:  # so that a module in the current folder is found, as with python -m
+        sys.path.insert(0, "")
+    try:
+        return getattr(importlib.import_module(module), factory)()
+    except ModuleNotFoundError as no:
+        raise error(
+            f"{name}: {no}; it is looked for in the current folder ({Path.cwd()}) and where Python finds "
+            "modules (PYTHONPATH)"
+        ) from no
+    except Exception as no:  # it is the user's code, and may raise anything
+        raise error(
+            f"{name}: {no or type(no).__name__}; it must name a function that takes nothing and returns "
+            f"{what}"
+        ) from no
