@@ -141,33 +141,17 @@ class Lesson:
 
     def _tried(self, way: Way) -> dict[str, Any]:
         penalty = self.penalties[way.name, way.rounds]
-        reports, products = [], 0
+        reports = []
         for i in range(TRIED):
             new = torch.arange(BATCH) + self.count + i * BATCH
             rows = torch.arange(BATCH) + i * BATCH if way.has_index else new
             index = rows if way.has_index else None
             J = self.linearized(rows)
             reports.append(penalty.report(J, index, samples=BATCH))
-            products += _products(penalty, J, index)
         return {
             "start": way.name,
             "rounds": way.rounds,
-            "products": products / TRIED,
+            "products": sum(r.products for r in reports) / TRIED,
             "cosine": sum(r.cosine for r in reports) / TRIED,
             "error": -sum(r.error for r in reports) / TRIED,
         }
-
-
-def _products(penalty: SpectralPenalty, J: Linearization, index: Tensor | None) -> int:
-    """That a payment takes."""
-    count, take = 0, J._take
-
-    def counted(*given: Any) -> Tensor | None:
-        nonlocal count
-        count += 1
-        return take(*given)
-
-    J._take = counted  # type: ignore[method-assign, assignment]
-    with torch.enable_grad():
-        penalty.estimated(J, index, None)
-    return count
