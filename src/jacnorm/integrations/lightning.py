@@ -15,7 +15,7 @@ from ..errors import InputError
 from ..penalties import Penalty
 from ..request import BatchNorm
 from .distributed import share_vectors
-from .indexing import split_index
+from .indexing import labels_of, split_index
 from .watch import OnceAnEpoch, Watch, measures
 
 
@@ -28,7 +28,8 @@ class JacobianPenalty(Callback):
     Accumulation, precision and strategy treat the sum as they treat the loss. The Jacobian is that of the
     first call of `module` in the step: an attribute of the LightningModule, by default itself (`self(x)`) or
     its only child with parameters (`self.net(x)`). Wrap the data set in `indexing.WithIndex` for warm starts.
-    The penalty's state is kept in Lightning's checkpoints.
+    The penalty's state is kept in Lightning's checkpoints. Penalties that need labels take the second part of
+    a batch, or what is called "labels" or "label" in it.
     """
 
     def __init__(self, penalty: Penalty, module: str | None = None, *, batch_norm: BatchNorm = "flowing"):
@@ -74,9 +75,10 @@ class JacobianPenalty(Callback):
                 result = plain(batch, *args, **kwargs)
                 if result is None:  # Lightning skips the batch
                     return None
-                value, samples = self.penalty(seen.J, index=index), len(seen.J.output)
+                labels = labels_of(batch) if self.penalty.needs_labels else None
+                value, samples = self.penalty(seen.J, index=index, labels=labels), len(seen.J.output)
                 loss = result if isinstance(result, Tensor) else result["loss"]
-                found = self._reports.report(pl_module.current_epoch, seen.J, index, loss)
+                found = self._reports.report(pl_module.current_epoch, seen.J, index, loss, labels)
             if index is not None:
                 self._seen.append(index)
             pl_module.log_dict({**measures(self.penalty, value), **found}, batch_size=samples)

@@ -46,7 +46,7 @@ class Report:
         return self.estimated / self.measured - 1
 
     def numbers(self) -> dict[str, float]:
-        """For a log; what is not known is left out."""
+        """For a log; what is not known, or not finite, is left out."""
         known = {
             "estimated": self.estimated,
             "measured": self.measured,
@@ -56,7 +56,7 @@ class Report:
             "share": self.share,
             "cost": self.cost,
         }
-        return {name: value for name, value in known.items() if value is not None}
+        return {name: value for name, value in known.items() if value is not None and math.isfinite(value)}
 
     def __str__(self) -> str:
         parts = [
