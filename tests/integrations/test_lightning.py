@@ -152,7 +152,9 @@ def test_once_an_epoch_the_penalty_reports(digits, tmp_path):
     found = {name.removeprefix("sigma_"): float(v) for name, v in fit.callback_metrics.items()}
     assert found["error"] == pytest.approx(found["estimated"] / found["measured"] - 1, rel=1e-4)
     assert 0.3 < found["cosine"] <= 1
-    assert found["sigma"] == pytest.approx(float(penalty.norms.mean()), rel=1e-5)  # not of the report's samples
+    assert found["sigma"] == pytest.approx(
+        float(penalty.norms.mean()), rel=1e-5
+    )  # not of the report's samples
 
 
 def test_margins_get_their_labels(digits, tmp_path):

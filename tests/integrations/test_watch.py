@@ -251,9 +251,9 @@ def test_every_penalty_on_a_norm_is_logged(make, name):
         found.append(reports.report(step // 4, J, None, J.output.sum().square(), labels))
         logged.append(measures(penalty, value)[name].item())
     assert [bool(f) for f in found] == [True, False, False, False, False, False, True, False, False]
-    assert {f"{name}_{what}" for what in ("estimated", "measured", "error", "cosine", "products", "share")} == set(
-        found[0]
-    )
+    assert {
+        f"{name}_{what}" for what in ("estimated", "measured", "error", "cosine", "products", "share")
+    } == set(found[0])
     before = make(0.1, reduction="none")
     before(jn.linearize(model, x), labels=labels)
     if make is not jn.FrobeniusPenalty:  # which draws
