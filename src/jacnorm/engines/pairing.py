@@ -254,7 +254,8 @@ class _Once(torch.autograd.Function):
 
 def product(tape: Tape, direction: Literal["push", "pull"], w: Tensor) -> Tensor | None:
     """J v or Jᵀu, differentiable in w and in all that learns."""
-    if not torch.is_grad_enabled() or inside_torch_func() or tape.is_piecewise_linear:
+    is_followed = tracing() or inside_torch_func() or tape.is_piecewise_linear  # by autograd, call by call
+    if is_followed or not torch.is_grad_enabled():
         return tape.jvp(w) if direction == "push" else tape.vjp(w)
     edges = tape.edges()
     result: Tensor | None = _Product.apply(w, tape, direction, list(edges), *edges.values())
