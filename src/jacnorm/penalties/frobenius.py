@@ -83,7 +83,7 @@ class FrobeniusPenalty(NormPenalty):
     def _bent(self, J: Linearization, us: Directions, factor: float) -> Tensor:
         """Where the slope of each sample is known only after its norm."""
         with torch.no_grad():
-            squares = sum(flat(J.vjp(u)).square().sum(1) for u in us())
+            squares = torch.stack([flat(J.vjp(u)).square().sum(1) for u in us()]).sum(0)
         return self.carried(J, factor * squares, (((2 * factor) ** 0.5 * u, None) for u in us()))
 
     def _squared(self, J: Linearization, u: Tensor, factor: float) -> tuple[Tensor, Tensor]:

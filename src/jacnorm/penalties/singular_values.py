@@ -13,7 +13,7 @@ from ..linearization import Linearization
 from ..trust.checks import check_count, is_number
 from .base import Penalty
 from .frobenius import FrobeniusPenalty
-from .norm import Common, NormPenalty, Pair, check_part, held
+from .norm import Common, NormPenalty, Pair, Reduction, check_part, held
 
 
 class SchattenPenalty(NormPenalty):
@@ -79,7 +79,7 @@ class NuclearBoundPenalty(Penalty):
         *,
         at: str,
         projections: int | Literal["all"] = 1,
-        reduction: Literal["mean", "sum", "none"] = "mean",
+        reduction: Reduction = "mean",
         every: int = 1,
         budget: float | None = None,
         fraction: float = 1.0,

@@ -44,8 +44,8 @@ class TracePenalty(NormPenalty):
         vectors, share = self._vectors(J, probes)
         pairing = Pairing() if probes == 1 else None
         with torch.no_grad():
-            found = sum(share * (flat(J.vjp(e, pairing)) * flat(e)).sum(1) for e in vectors())
-        return self.carried(J, torch.as_tensor(found), ((e, share * e) for e in vectors()), pairing)
+            parts = [share * (flat(J.vjp(e, pairing)) * flat(e)).sum(1) for e in vectors()]
+        return self.carried(J, torch.stack(parts).sum(0), ((e, share * e) for e in vectors()), pairing)
 
     def _vectors(
         self, J: Linearization, probes: int | Literal["all"]
