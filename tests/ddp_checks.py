@@ -28,6 +28,9 @@ PENALTIES = {
     "bound": lambda: jn.SpectralBoundPenalty(0.1),
     "analytic": lambda: jn.AnalyticPenalty(0.5),
     "decay": lambda: jn.WeightDecay(0.1),
+    "nuclear": lambda: jn.SchattenPenalty(0.5),
+    "gradient": lambda: jn.GradientPenalty(0.5, h="square"),  # these two reach J.output, too
+    "margin": lambda: jn.MarginPenalty(0.5, radius=5.0, candidates=4),
 }
 
 
@@ -46,7 +49,7 @@ def batch():
 
 def loss(model, penalty, x, y, index):
     J = jn.linearize(model, x)
-    return F.cross_entropy(J.output, y) + penalty(J, index=index), J
+    return F.cross_entropy(J.output, y) + penalty(J, index=index, labels=y), J
 
 
 def shares(*tensors):
@@ -118,8 +121,9 @@ def main(rank, meeting):
     for kind in ("plain", "batch norm", "smooth", "smooth batch norm"):
         for name in PENALTIES:
             check_gradients(kind, name)
-    check_gradients("plain", "spectral", find_unused_parameters=True)
-    check_gradients("plain", "spectral", static_graph=True)
+    for name in ("spectral", "margin"):
+        check_gradients("plain", name, find_unused_parameters=True)
+        check_gradients("smooth", name, static_graph=True)
     check_shared_vectors()
     check_shared_vectors_of_steps_that_paid()
     dist.destroy_process_group()

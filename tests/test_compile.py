@@ -96,6 +96,34 @@ def test_every_norm_in_one_compiled_step():
     )
 
 
+def test_norms_of_a_smooth_map_into_itself_in_one_compiled_step():
+    """And values of samples, whose gradient is asked for later."""
+    torch._dynamo.reset()
+    makers = {
+        "trace": lambda: jn.TracePenalty(0.1),
+        "radius": lambda: jn.SpectralRadiusPenalty(0.1),
+        "margin": lambda: jn.MarginPenalty(0.1, radius=5.0, candidates=2),
+        "samples": lambda: jn.SchattenPenalty(0.1, h="square", reduction="none"),
+        "spectral": lambda: jn.SpectralPenalty(0.1, 3, start="output", reduction="none"),
+    }
+    x, labels = torch.randn(3, 5, dtype=torch.float64), torch.tensor([0, 4, 2])
+
+    def loss(model, penalty):
+        J = jn.linearize(model, x)
+        values = penalty(J, labels=labels)
+        return J.output.square().mean() + (values * torch.arange(1.0, 4.0)).sum()
+
+    for name, make in makers.items():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(5, 6), nn.Softplus(), nn.Linear(6, 5)).double()
+        eager = loss(model, make())
+        compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)(model, make())
+        expected = torch.autograd.grad(eager, model.parameters())
+        found = torch.autograd.grad(compiled, model.parameters())
+        torch.testing.assert_close(compiled, eager, msg=name)
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9, msg=name)
+
+
 def test_stored_vectors_are_those_of_eager_steps():
     def met_before():
         penalty = jn.SpectralPenalty(0.1, samples=SAMPLES)

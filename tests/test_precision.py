@@ -1,5 +1,7 @@
 """Sweeps in half precision: the loss is untouched, and the penalty's gradient points where it did."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -52,7 +54,14 @@ def dense():
 NETS = pytest.mark.parametrize("make", [convolutions, tokens, dense])
 PENALTIES = pytest.mark.parametrize(
     "penalty",
-    [jn.SpectralPenalty(1.0), jn.SpectralPenalty(1.0, h="square"), jn.FrobeniusPenalty(1.0)],
+    [
+        jn.SpectralPenalty(1.0),
+        jn.SpectralPenalty(1.0, h="square"),
+        jn.FrobeniusPenalty(1.0),
+        jn.SchattenPenalty(1.0),
+        jn.GradientPenalty(1.0, h="square"),
+        jn.MarginPenalty(1.0, h=lambda r: (-r).exp()),
+    ],
     ids=str,
 )
 
@@ -75,8 +84,8 @@ def test_the_gradient_of_a_penalty_points_where_it_did(make, penalty, pays):
     net.eval()
     index, found = torch.arange(4), {}
     for precision in (None, HALF):
-        mine = jn.SpectralPenalty(1.0, h=penalty.h) if hasattr(penalty, "h") else jn.FrobeniusPenalty(1.0)
-        value = mine(jn.linearize(net, x, precision=precision), index=index)
+        J = jn.linearize(net, x, precision=precision)
+        value = copy.deepcopy(penalty)(J, index=index, labels=J.output.argmax(1))
         found[precision] = value, gradient(net, value)
     assert all(g.dtype == torch.float32 for g in found[HALF][1])
     assert found[HALF][0].item() == pytest.approx(found[None][0].item(), rel=0.02)

@@ -143,3 +143,21 @@ def test_the_network_can_be_named(digits, tmp_path):
     net = small_net()
     by_hand(net, digits, jn.SpectralPenalty(0.5))
     torch.testing.assert_close(model.net.state_dict(), net.state_dict())
+
+
+def test_once_an_epoch_the_penalty_reports(digits, tmp_path):
+    penalty = jn.SpectralPenalty(0.5, every=2)
+    fit = trainer(JacobianPenalty(penalty), tmp_path)
+    fit.fit(Lit(), loader(digits, index=False))
+    found = {name.removeprefix("sigma_"): float(v) for name, v in fit.callback_metrics.items()}
+    assert found["error"] == pytest.approx(found["estimated"] / found["measured"] - 1, rel=1e-4)
+    assert 0.3 < found["cosine"] <= 1
+    assert found["sigma"] == pytest.approx(
+        float(penalty.norms.mean()), rel=1e-5
+    )  # not of the report's samples
+
+
+def test_margins_get_their_labels(digits, tmp_path):
+    fit = trainer(JacobianPenalty(jn.MarginPenalty(0.1)), tmp_path)
+    fit.fit(Lit(), loader(digits, index=False))
+    assert float(fit.callback_metrics["norm"]) > 0

@@ -73,3 +73,19 @@ def test_checkpoints_hold_the_stored_vectors(digits, tmp_path):
     again = classifier().initialize()
     again.load_params(checkpoint=checkpoint)
     torch.testing.assert_close(again.penalty_.state_dict(), net.penalty_.state_dict())
+
+
+def test_once_an_epoch_the_penalty_reports(digits):
+    net = classifier(penalty__weight=0.5, penalty__start="random").fit(*digits)
+    for epoch in net.history:
+        assert epoch["sigma_error"] == pytest.approx(epoch["sigma_estimated"] / epoch["sigma_measured"] - 1)
+        assert 0.3 < epoch["sigma_cosine"] <= 1
+        assert 0 < epoch["sigma_share"] < 1
+    # What is logged of a step is the mean over its own samples, not over those of the report.
+    values = [step["penalty"] for step in net.history[0]["batches"]]
+    assert [step["sigma"] for step in net.history[0]["batches"]] == pytest.approx([2 * v for v in values])
+
+
+def test_margins_get_their_labels(digits):
+    net = classifier(penalty=jn.MarginPenalty(0.1)).fit(*digits)
+    assert net.history[-1, "batches", -1, "norm"] > 0

@@ -124,6 +124,19 @@ def test_penalty_and_sigma_are_logged():
     assert logged["train/penalty"] == pytest.approx(0.5 * logged["train/sigma"])
 
 
+def test_the_penalty_reports_now_and_then(monkeypatch):
+    monkeypatch.setattr("jacnorm.integrations.stable_baselines3.EPOCH", 48)
+    model, reports = made(PPO, CONTINUOUS, n_steps=32, batch_size=16), []
+    model.set_logger(silent())
+    plain = model.logger.record_mean
+    model.logger.record_mean = lambda name, value: (
+        reports.append(value) if name == "train/sigma_error" else plain(name, value)
+    )
+    model.learn(128, callback=JacobianPenalty(jn.SpectralPenalty(0.5)))
+    assert len(reports) == 3  # trained after 32, 64, 96, 128 steps
+    assert max(reports) < 1e-2
+
+
 def test_images_of_whole_numbers_are_taken():
     class Pictures(gymnasium.Env):
         observation_space = gymnasium.spaces.Box(0, 1, (3, 4, 4), dtype="uint8")

@@ -1,5 +1,7 @@
 """A model that somebody else calls: its Jacobian is found, and nobody notices."""
 
+import warnings
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,8 +9,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import jacnorm as jn
-from jacnorm.integrations.indexing import Indexed, WithIndex, split_index
-from jacnorm.integrations.watch import Watch
+from jacnorm.integrations.indexing import Indexed, WithIndex, labels_of, split_index
+from jacnorm.integrations.watch import OnceAnEpoch, Watch, measures
 from jacnorm.lab.nets import MLP
 
 
@@ -206,3 +208,67 @@ def test_positions_of_dicts():
     assert index.tolist() == rest["labels"].tolist() == [0, 1, 2]
     assert set(rest) == {"pixel_values", "labels"}
     assert split_index(rest) == (rest, None)
+
+
+class OfEight(nn.Module):
+    """Takes batches of eight only."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.layer(x.view(16, 4))
+
+
+def test_a_report_that_cannot_be_made_ends_no_training():
+    model, penalty = OfEight(), jn.SpectralPenalty(0.1)
+    reports, J = OnceAnEpoch(penalty), jn.linearize(model, torch.randn(16, 4))
+    with pytest.warns(UserWarning, match=r"is not logged.*Training goes on"):
+        assert reports.report(0, J) == {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert reports.report(1, J) == {}
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (jn.SpectralPenalty, "sigma"),
+        (jn.AnalyticPenalty, "sigma"),
+        (jn.FrobeniusPenalty, "norm"),
+        (jn.MarginPenalty, "norm"),
+    ],
+)
+def test_every_penalty_on_a_norm_is_logged(make, name):
+    penalty, model, x = make(0.1, every=3), nn.Linear(4, 3), torch.randn(8, 4)
+    reports, labels, found, logged = OnceAnEpoch(penalty), torch.zeros(8).long(), [], []
+    for step in range(9):
+        J = penalty.linearize(model, x)
+        value = penalty(J, labels=labels)
+        found.append(reports.report(step // 4, J, None, J.output.sum().square(), labels))
+        logged.append(measures(penalty, value)[name].item())
+    assert [bool(f) for f in found] == [True, False, False, False, False, False, True, False, False]
+    assert {
+        f"{name}_{what}" for what in ("estimated", "measured", "error", "cosine", "products", "share")
+    } == set(found[0])
+    before = make(0.1, reduction="none")
+    before(jn.linearize(model, x), labels=labels)
+    if make is not jn.FrobeniusPenalty:  # which draws
+        assert logged[0] == pytest.approx(before.norms.mean().item(), rel=1e-4)
+    assert logged[0] == logged[1] == logged[2]
+
+
+def test_values_of_samples_are_no_part_of_a_trainers_loss():
+    penalty = jn.SpectralPenalty(0.1, reduction="none")
+    value = penalty(jn.linearize(nn.Linear(4, 3), torch.randn(8, 4)))
+    with pytest.raises(jn.InputError, match="choose 'mean', 'sum' or 'max'"):
+        measures(penalty, value)
+
+
+def test_labels_of_usual_batches():
+    x, y = torch.randn(2, 3), torch.arange(2)
+    for batch in ((x, y), [x, y], {"pixel_values": x, "labels": y}, {"label": y}):
+        assert labels_of(batch) is y
+    assert labels_of({"x": x}) is None
+    assert labels_of(x) is None

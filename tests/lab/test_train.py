@@ -222,3 +222,12 @@ def test_score_is_the_mean_over_all_images(digits):
     assert found["loss"] == pytest.approx(float(loss), rel=1e-5)
     assert found["accuracy"] == float((output.argmax(1) == digits.test.labels).double().mean())
     assert math.isfinite(found["sigma"])
+
+
+def test_once_an_epoch_the_penalty_reports(digits, tmp_path):
+    config = RunConfig(method="spectral", epochs=2, every=2)
+    result = train(config, digits, tmp_path)
+    for epoch in result["history"]:
+        assert epoch["sigma_error"] == pytest.approx(epoch["sigma_estimated"] / epoch["sigma_measured"] - 1)
+        assert 0.3 < epoch["sigma_cosine"] <= 1
+    assert "sigma_cost" in result["history"][-1]

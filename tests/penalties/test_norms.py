@@ -1,5 +1,7 @@
 """Every penalty on a norm: its value, and its gradient against that of the dense formula."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -228,6 +230,10 @@ MAPS = {
     "J - A of each": (lambda J: J.minus(A.repeat(2, 1, 1)), lambda D: D - A.repeat(2, 1, 1)),
     "J - A by functions": (lambda J: J.minus((lambda v: v @ A[0].T, lambda u: u @ A[0])), lambda D: D - A[0]),
     "J - J^T": (lambda J: J.antisymmetric(), lambda D: D - D.mT),
+    "twice J - J^T": (
+        lambda J: J.antisymmetric().minus(A[0]).antisymmetric(),
+        lambda D: 2 * (D - D.mT) - A[0] + A[0].T,
+    ),
     "C J": (lambda J: J.project(A[0, :3]), lambda D: A[0, :3] @ D),
     "C J of each": (
         lambda J: J.project(A[:, :3].repeat(2, 1, 1)),
@@ -304,10 +310,11 @@ class Dead(nn.Module):
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("h", ["identity", lambda s: s.abs().sqrt()])  # which is steep at zero
 @pytest.mark.parametrize("norm", NORMS)
-def test_a_jacobian_of_zeros_has_no_gradient(norm, reduction):
+def test_a_jacobian_of_zeros_has_no_gradient(norm, h, reduction):
     net, x = Dead(), torch.randn(2, 3, dtype=F64)
-    make, _ = NORMS[norm]
+    make = partial(NORMS[norm][0], h=h)
     value = make(reduction=reduction)(jn.linearize(net, x))
     assert value.isfinite().all()
     assert gradient(value.sum(), net).isfinite().all()
@@ -318,8 +325,13 @@ def test_a_jacobian_of_zeros_has_no_gradient(norm, reduction):
 
 def test_gradients_and_margins_of_a_jacobian_of_zeros():
     net, x, labels = Dead(), torch.randn(2, 3, dtype=F64), torch.tensor([0, 1])
-    for penalty in (jn.GradientPenalty(1.0), jn.MarginPenalty(1.0), jn.GradientPenalty(1.0, h=torch.sqrt)):
-        value = penalty(jn.linearize(net, x), labels=labels)
+    for penalty in (
+        jn.GradientPenalty(1.0),
+        jn.MarginPenalty(1.0),
+        jn.GradientPenalty(1.0, h=torch.sqrt),
+        jn.GradientPenalty(1.0, h=torch.sqrt, reduction="none"),
+    ):
+        value = penalty(jn.linearize(net, x), labels=labels).sum()
         assert value.isfinite()
         assert gradient(value, net).isfinite().all()
 
@@ -359,6 +371,7 @@ class Unkind:
     total = staticmethod(lambda s: s.sum())
     number = staticmethod(lambda s: float(s.detach().sum()))
     deaf = staticmethod(lambda s: s.detach() ** 2)
+    of_five = staticmethod(lambda s: s - torch.ones(5))
 
 
 def test_bad_input():
@@ -370,6 +383,21 @@ def test_bad_input():
         jn.FrobeniusPenalty(h=Unkind.number)
     with pytest.raises(jn.InputError, match=r"h has no gradient"):
         jn.SchattenPenalty(h=Unkind.deaf)
+    with pytest.raises(jn.InputError, match=r"h failed on a vector of 3 norms \(RuntimeError: The size of"):
+        jn.SpectralPenalty(h=Unkind.of_five)
+    with pytest.raises(jn.InputError, match=r"loss='ce': give a function"):
+        jn.GradientPenalty(1.0, "ce")
+    with pytest.raises(jn.InputError, match=r"The loss does not depend on the output"):
+        jn.GradientPenalty(1.0, lambda f, y: f.argmax(1).double())(J, labels=torch.zeros(4))
+    for maps in (None, [[1.0]], "C"):
+        with pytest.raises(
+            jn.InputError, match=rf"C must be a tensor or two functions.*{type(maps).__name__}"
+        ):
+            J.project(maps)
+        with pytest.raises(jn.InputError, match=r"D must be a tensor or two functions"):
+            J.weighted(maps)
+    with pytest.raises(jn.InputError, match=r"A must be a tensor or two functions.*found 1 of them"):
+        J.minus((lambda v: v,))
     with pytest.raises(jn.InputError, match=r"h='cube': choose one of identity, square, hinge"):
         jn.SpectralPenalty(h="cube")
     with pytest.raises(jn.InputError, match=r"reduction='median'"):
@@ -470,7 +498,7 @@ def test_the_h_of_a_saved_penalty_is_that_of_the_new_one():
     net, x = network(nn.Tanh()), torch.randn(4, 6, dtype=F64)
     old = jn.SpectralPenalty(1.0)
     old(jn.linearize(net, x), index=torch.arange(4))
-    assert set(old.state_dict()) == {"u", "_extra_state"}
+    assert set(old.state_dict()) == {"u", "_extra_state", "recent.outputs", "recent.u"}
     new = jn.SpectralPenalty(1.0, h=torch.square, reduction="sum")
     new.load_state_dict(old.state_dict())
     torch.testing.assert_close(new.u, old.u)
@@ -482,3 +510,38 @@ def test_random_numbers_differ_from_call_to_call():
     penalty = jn.TracePenalty(1.0)
     values = {float(penalty(jn.linearize(net, x)).detach()) for _ in range(3)}
     assert len(values) == 3
+
+
+def test_norms_of_each_sample_are_kept():
+    """Of the last step that paid, by every penalty on a norm."""
+    net, x = network(nn.Tanh()), torch.randn(4, 6, dtype=F64)
+    labels = net(x).argmax(1)
+    makers = {
+        "gradient": lambda **k: jn.GradientPenalty(1.0, **k),
+        "margin": lambda **k: jn.MarginPenalty(1.0, **k),
+        **{name: make for name, (make, _) in NORMS.items()},
+    }
+    for make in makers.values():
+        penalty = make(every=2)
+        given = {"labels": labels} if penalty.needs_labels else {}
+        expected = make(reduction="none", **({} if penalty.h != "identity" else {"h": "identity"}))
+        expected(jn.linearize(net, x), **given)
+        for _ in range(2):
+            penalty(penalty.linearize(net, x), **given)
+        torch.testing.assert_close(penalty.norms, expected.norms)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_the_bound_of_the_nuclear_norm(reduction):
+    net, x = network(nn.Softplus()), torch.randn(4, 6, dtype=F64)
+    make = partial(jn.NuclearBoundPenalty, 1.0, at="2", reduction=reduction)
+    first, rest = net[:3], net[3:]
+    H, G = dense(first, x), dense(rest, first(x))
+    bound = (G.square().sum((1, 2)) + H.square().sum((1, 2))) / 2
+    compare(net, make(projections="all")(jn.linearize(net, x, through=["2"])), REDUCTIONS[reduction](bound))
+    assert (bound >= singular(dense(net, x)).sum(1)).all()
+    lazy = make(projections="all", every=2)
+    values = [lazy(lazy.linearize(net, x, through=["2"])) for _ in range(2)]
+    torch.testing.assert_close(values[0], 2 * REDUCTIONS[reduction](bound))
+    assert values[1].shape == values[0].shape
+    assert not values[1].any()

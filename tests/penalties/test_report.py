@@ -39,7 +39,8 @@ def test_against_the_dense_jacobian(options):
     assert report.share == pytest.approx(value.item() / (value.item() + 2), rel=1e-6)
     assert report.samples == len(x)
     assert "estimated" in str(report)
-    assert set(report.numbers()) == {"estimated", "measured", "error", "cosine", "share"}
+    assert report.products == 2 * penalty.iterations + 1  # for the start, or after it
+    assert set(report.numbers()) == {"estimated", "measured", "error", "cosine", "products", "share"}
 
 
 @pytest.mark.parametrize(
@@ -70,8 +71,19 @@ def test_a_trace():
 def test_margins_take_labels():
     model, x = SMALL.make()
     labels = model(x).argmax(1)
-    report = jn.MarginPenalty(1.0).report(jn.linearize(model, x), labels=labels)
+    J = jn.linearize(model, x)
+    report = jn.MarginPenalty(1.0, candidates=100).report(J, labels=labels)
     assert (report.error, report.cosine) == (0.0, pytest.approx(1))
+    report = jn.MarginPenalty(1.0).report(
+        J, labels=labels
+    )  # of the runner-up alone, which may not be nearest
+    assert report.error >= 0
+    assert report.measured == pytest.approx(
+        jn.MarginPenalty(1.0, candidates=100).report(J, labels=labels).measured
+    )
+    for penalty in (jn.MarginPenalty(1.0), jn.GradientPenalty(1.0)):
+        with pytest.raises(jn.InputError, match="needs the labels of these samples"):
+            penalty.report(J)
 
 
 @pytest.mark.parametrize("index", [None, torch.arange(12)])
@@ -82,7 +94,9 @@ def test_a_look_changes_nothing(index):
     vectors, before = copy.deepcopy(penalty.state_dict()), [copy.deepcopy(p.grad) for p in model.parameters()]
     J, random = jn.linearize(model, X), torch.get_rng_state()
     state = copy.deepcopy(model.state_dict())
+    norms = penalty.norms
     penalty.report(J, index, samples=5)
+    assert penalty.norms is norms
     assert torch.equal(torch.get_rng_state(), random)
     torch.testing.assert_close(model.state_dict(), state, rtol=0, atol=0)
     torch.testing.assert_close(penalty.state_dict(), vectors, rtol=0, atol=0)
@@ -109,6 +123,45 @@ def test_gradients_of_zero_agree():
     model, x = SMALL.make()
     report = jn.SpectralPenalty(1.0, h="hinge", threshold=1e6).report(jn.linearize(model, x))
     assert report.cosine == 1
+
+
+def test_nothing_of_nothing_and_a_norm_of_zero():
+    """Numbers that cannot be told are not told."""
+    model, x = SMALL.make()
+    idle = jn.SpectralPenalty(1.0, h="hinge", threshold=1e6).report(jn.linearize(model, x), loss=0.0)
+    assert idle.share is None
+    turn = nn.Linear(2, 2, bias=False).double()
+    with torch.no_grad():
+        turn.weight.copy_(torch.tensor([[0.0, 1.0], [-2.0, 0.0]]))
+    report = jn.TracePenalty(1.0).report(jn.linearize(turn, torch.randn(3, 2).double()))
+    assert report.measured == 0 != report.estimated
+    assert "error" not in report.numbers()
+    assert "measured on 3 samples" in str(report)
+
+
+@pytest.mark.parametrize("make", [jn.FrobeniusPenalty, jn.TracePenalty])
+def test_of_many_outputs_some_directions_are_enough(make):
+    """A product for each of a million outputs would never end."""
+    torch.manual_seed(0)
+    model, x = nn.Conv2d(1, 1, 3, padding=1).double(), torch.randn(2, 1, 16, 16, dtype=torch.float64)
+    with torch.no_grad():
+        model.weight[0, 0, 1, 1] = 2.0
+    D = dense(model, x)
+    exact = mean_square(D) if make is jn.FrobeniusPenalty else D.diagonal(dim1=1, dim2=2).sum(1).mean()
+    J = jn.linearize(model, x)
+    report = make(1.0).report(J)
+    assert report.measured == pytest.approx(exact.item(), rel=0.05)
+    assert report.measured != pytest.approx(exact.item(), rel=1e-9)
+    assert make(1.0, "all").report(J).estimated == pytest.approx(exact.item())
+
+
+def test_a_radius_is_measured_in_a_larger_space():
+    torch.manual_seed(0)
+    model, x = nn.Linear(80, 80).double(), torch.randn(2, 80).double()
+    report = jn.SpectralRadiusPenalty(1.0, max_iterations=4).report(jn.linearize(model, x))
+    exact = torch.linalg.eigvals(model.weight).abs().max().item()
+    assert report.measured == pytest.approx(exact)
+    assert abs(report.error) > 0.01
 
 
 def test_a_hinge_that_sees_too_little_has_no_gradient():

@@ -36,15 +36,15 @@ class Pairing:
         self._first: Literal["push", "pull"] | None = None
         self._terms: dict[int, tuple[Tensor, Tensor]] = {}  # where each goes, by its number there
         self._later: list[tuple[Tensor, Tensor]] = []  # F(t) with a graph, and its cotangent
-        self._back: Pairing | None = None
+        self._beside: dict[object, Pairing] = {}
 
-    @property
-    def back(self) -> Pairing:
-        """For a second pair at the same time, whose sweeps go the other way. Its terms are added to these."""
-        if self._back is None:
-            self._back = Pairing()
-            self._back._terms, self._back._later = self._terms, self._later
-        return self._back
+    def beside(self, who: object) -> Pairing:
+        """For a second pair at the same time that somebody sweeps, the other way say. Its terms are added to
+        these. (Operators made of operators ask one after the other, and each has its own.)"""
+        if who not in self._beside:
+            self._beside[who] = other = Pairing()
+            other._terms, other._later = self._terms, self._later
+        return self._beside[who]
 
     def push(self, step: Step, read: list[Tensor], ts: list[Any]) -> Any:
         if not step.learns:
@@ -254,7 +254,8 @@ class _Once(torch.autograd.Function):
 
 def product(tape: Tape, direction: Literal["push", "pull"], w: Tensor) -> Tensor | None:
     """J v or Jᵀu, differentiable in w and in all that learns."""
-    if not torch.is_grad_enabled() or inside_torch_func() or tape.is_piecewise_linear:
+    is_followed = tracing() or inside_torch_func() or tape.is_piecewise_linear  # by autograd, call by call
+    if is_followed or not torch.is_grad_enabled():
         return tape.jvp(w) if direction == "push" else tape.vjp(w)
     edges = tape.edges()
     result: Tensor | None = _Product.apply(w, tape, direction, list(edges), *edges.values())

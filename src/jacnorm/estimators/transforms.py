@@ -40,9 +40,11 @@ class Weighted:
 
     def __init__(self, J: Operator, D: Tensor | tuple[Map, Map]):
         self._J = J
-        if not isinstance(D, Tensor):
+        if isinstance(D, Tensor):
+            self._push, self._pull = _scaling(D, J)
+        else:
             check_maps("D", D, J, J.input_shape, J.input_shape)
-        self._push, self._pull = _scaling(D, J) if isinstance(D, Tensor) else D
+            self._push, self._pull = D
         self.input_shape, self.output_shape = J.input_shape, J.output_shape
         self.dtype, self.device = J.dtype, J.device
 
@@ -64,8 +66,8 @@ class Projected:
             self._pull = lambda u: _times(rows.mT, u).view(J.output_shape)
             self.output_shape = torch.Size((J.output_shape[0], rows.shape[-2]))
         else:
-            self._push, self._pull = C
             self.output_shape = check_maps("C", C, J, J.output_shape)
+            self._push, self._pull = C
         self.input_shape, self.dtype, self.device = J.input_shape, J.dtype, J.device
 
     def jvp(self, v: Tensor, pairing: Any = None) -> Tensor:
@@ -108,11 +110,11 @@ class Antisymmetric:
         self.dtype, self.device = J.dtype, J.device
 
     def jvp(self, v: Tensor, pairing: Any = None) -> Tensor:
-        back = None if pairing is None else pairing.back
+        back = None if pairing is None else pairing.beside(self)
         return _jvp(self._J, v, pairing) - _vjp(self._J, v, back)
 
     def vjp(self, u: Tensor, pairing: Any = None) -> Tensor:
-        back = None if pairing is None else pairing.back
+        back = None if pairing is None else pairing.beside(self)
         return _vjp(self._J, u, pairing) + _jvp(self._J, -u, back)
 
 
@@ -177,6 +179,11 @@ def check_maps(
 ) -> torch.Size:
     """The shape that the first function makes of `shape`. The second must be its transpose: one that is none
     would make every norm wrong without a word."""
+    if not (isinstance(maps, tuple) and len(maps) == 2 and all(map(callable, maps))):
+        found = f"{len(maps)} of them" if isinstance(maps, tuple) else type(maps).__name__
+        raise InputError(
+            f"{name} must be a tensor or two functions, v ↦ {name} v and u ↦ {name}ᵀ u; found {found}."
+        )
     push, pull = maps
     v = start(shape, J)
     with torch.no_grad():

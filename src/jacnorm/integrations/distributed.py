@@ -15,7 +15,7 @@ def share_vectors(penalty: Penalty, index: torch.Tensor) -> None:
     To be called by all processes together, after an epoch and before a checkpoint of one of them: samples
     are dealt out anew in each epoch, and a process knows only those it has had.
     """
-    if not isinstance(penalty, SpectralPenalty):
+    if not isinstance(penalty, SpectralPenalty) or penalty.stored_in is not None:  # a file is there for all
         return
     rank, world, own = dist.get_rank(), dist.get_world_size(), penalty.u
     shape = torch.tensor(own.shape, device=own.device)

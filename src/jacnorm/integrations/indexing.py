@@ -47,3 +47,10 @@ def split_index(batch: Any) -> tuple[Any, Tensor | None]:
     if isinstance(batch, Mapping) and "index" in batch:
         return {name: value for name, value in batch.items() if name != "index"}, batch["index"]
     return batch, None
+
+
+def labels_of(batch: Any) -> Any:
+    """What usually is the labels in a batch, for penalties that need them; None if nothing looks like it."""
+    if isinstance(batch, Mapping):
+        return next((batch[name] for name in ("labels", "label") if name in batch), None)
+    return batch[1] if isinstance(batch, list | tuple) and len(batch) > 1 else None

@@ -16,7 +16,7 @@ from ..penalties import Penalty
 from ..pytorch.outputs import Output
 from ..request import BatchNorm
 from .distributed import share_vectors
-from .indexing import split_index
+from .indexing import labels_of, split_index
 from .watch import OnceAnEpoch, Watch, measures
 
 
@@ -31,6 +31,7 @@ class JacobianPenalty(Callback):
     its only child with parameters (`self.net(x)`). Wrap the data set in `indexing.WithIndex` for warm starts.
     Of a network that returns more than a tensor, `output` names the one that is meant; logits are found
     without. The penalty's state is kept in Lightning's checkpoints.
+    Penalties that need labels take the second part of a batch, or what is called "labels" or "label" in it.
     """
 
     def __init__(
@@ -84,9 +85,10 @@ class JacobianPenalty(Callback):
                 result = plain(batch, *args, **kwargs)
                 if result is None:  # Lightning skips the batch
                     return None
-                value, samples = self.penalty(seen.J, index=index), len(seen.J.output)
+                labels = labels_of(batch) if self.penalty.needs_labels else None
+                value, samples = self.penalty(seen.J, index=index, labels=labels), len(seen.J.output)
                 loss = result if isinstance(result, Tensor) else result["loss"]
-                found = self._reports.report(pl_module.current_epoch, seen.J, index, loss)
+                found = self._reports.report(pl_module.current_epoch, seen.J, index, loss, labels)
             if index is not None:
                 self._seen.append(index)
             pl_module.log_dict({**measures(self.penalty, value), **found}, batch_size=samples)

@@ -68,10 +68,11 @@ class RegularizedNet(NeuralNet):
         loss = super().get_loss(y_pred, y_true, X=X, training=training)
         if not training:
             return loss
-        value = self.penalty_(self._watch.J, index=self._index)
+        labels = y_true if self.penalty_.needs_labels else None
+        value = self.penalty_(self._watch.J, index=self._index, labels=labels)
         for name, number in measures(self.penalty_, value).items():
             self.history.record_batch(name, float(number))
-        found = self._reports.report(len(self.history), self._watch.J, self._index, loss)
+        found = self._reports.report(len(self.history), self._watch.J, self._index, loss, labels)
         for name, known in found.items():
             self.history.record(name, known)
         return loss + value

@@ -16,7 +16,9 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..penalties import Penalty
-from .watch import measures
+from .watch import OnceAnEpoch, measures
+
+EPOCH = 10_000  # steps in the environment from one report to the next
 
 
 class Part(NamedTuple):
@@ -75,7 +77,8 @@ class AddedLoss(BaseCallback):
 
 
 class JacobianPenalty(AddedLoss):
-    """Adds the penalty to the loss of any of these algorithms, and logs it.
+    """Adds the penalty to the loss of any of these algorithms, and logs it; every 10,000 steps what
+    `penalty.report` says.
 
         model.learn(100_000, callback=JacobianPenalty(jn.SpectralPenalty(weight=0.01)))
 
@@ -90,13 +93,17 @@ class JacobianPenalty(AddedLoss):
     def __init__(self, penalty: Penalty, of: str | None = None):
         super().__init__(of)
         self.penalty = penalty
+        self._reports = OnceAnEpoch(penalty)
 
     def value(self, observations: Tensor, *args: Any) -> Tensor:
         x = observations if observations.is_floating_point() else observations.float()
         others = args if self.part.takes_all else ()
-        value = self.penalty(self.penalty.linearize(self.part.function, x, *others))
+        J = self.penalty.linearize(self.part.function, x, *others)
+        value = self.penalty(J)
         for name, number in measures(self.penalty, value).items():
             self.logger.record_mean(f"train/{name}", float(number))
+        for name, known in self._reports.report(self.num_timesteps // EPOCH, J).items():
+            self.logger.record_mean(f"train/{name}", known)
         return value
 
 

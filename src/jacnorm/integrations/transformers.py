@@ -14,7 +14,7 @@ from ..pytorch.outputs import Output
 from ..pytorch.switches import unfused_attention
 from ..request import BatchNorm
 from .distributed import share_vectors
-from .indexing import split_index
+from .indexing import labels_of, split_index
 from .watch import OnceAnEpoch, Watch, measures
 
 STATE = "penalty.pt"
@@ -60,10 +60,11 @@ class RegularizedTrainer(Trainer):
         inputs, index = split_index(inputs)
         if not model.training or not torch.is_grad_enabled():
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        labels = labels_of(inputs) if self.penalty.needs_labels else None
         with self._watch.step() as seen:
             loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
-            value = self.penalty(seen.J, index=index)
-            report = self._reports.report(int(self.state.epoch or 0), seen.J, index, loss)
+            value = self.penalty(seen.J, index=index, labels=labels)
+            report = self._reports.report(int(self.state.epoch or 0), seen.J, index, loss, labels)
         self._measured.append(measures(self.penalty, value))
         if report:
             self.log(report)

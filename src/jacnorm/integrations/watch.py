@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -11,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError
+from ..errors import InputError, JacnormError
 from ..linearization import Linearization
-from ..penalties import Penalty, SpectralPenalty
+from ..penalties import AnalyticPenalty, NormPenalty, Penalty, SpectralPenalty
 from ..penalties.base import Unrecorded
 from ..pytorch.forwarding import replaced_forward
 from ..pytorch.outputs import LOGITS, Output, parts_of
@@ -141,28 +142,58 @@ def _with_embeddings(layer: nn.Module, e: Tensor, run: Callable[[], Any]) -> Any
         return run()
 
 
+def name_of(penalty: Penalty) -> str:
+    """What the norm of a penalty is called in a log."""
+    return "sigma" if isinstance(penalty, SpectralPenalty | AnalyticPenalty) else "norm"
+
+
 def measures(penalty: Penalty, value: Tensor) -> dict[str, Tensor]:
-    """What to log: the penalty, and the mean σ as it was last estimated, whatever the step has paid."""
+    """What to log: the penalty, and the mean norm as it was last found, whatever this step has paid."""
+    if value.dim() > 0:
+        raise InputError(
+            "The penalty has reduction='none', a value for each sample, and what is added to the loss of a "
+            "trainer is one number: choose 'mean', 'sum' or 'max'."
+        )
     found = {"penalty": value.detach()}
-    if isinstance(penalty, SpectralPenalty) and penalty.norms is not None:
-        found["sigma"] = penalty.norms.mean()
+    if isinstance(penalty, NormPenalty) and penalty.norms is not None:
+        found[name_of(penalty)] = penalty.norms.mean()
     return found
 
 
 class OnceAnEpoch:
     """`penalty.report` for a log, in the first step of each epoch that pays."""
 
-    def __init__(self, penalty: Penalty):
+    def __init__(self, penalty: Penalty | None):
         self._penalty = penalty
         self._epoch: float | None = None  # that has its report
 
-    def report(self, epoch: float, J: Linearization, index: Tensor | None, loss: Tensor) -> dict[str, float]:
-        """How good the estimate of σ is, its share of the loss, its cost; nothing in all other steps."""
+    def report(
+        self,
+        epoch: float,
+        J: Linearization,
+        index: Tensor | None = None,
+        loss: Tensor | None = None,
+        labels: Tensor | None = None,
+    ) -> dict[str, float]:
+        """How good the estimate of the norm is, its share of the loss, its cost; nothing in all other steps.
+
+        A training does not end because it cannot be told: then there is a warning, and no report any more.
+        """
         penalty = self._penalty
-        if epoch == self._epoch or not isinstance(penalty, SpectralPenalty) or penalty.weight == 0:
+        if epoch == self._epoch or not isinstance(penalty, NormPenalty) or penalty.weight == 0:
             return {}
         if isinstance(J, Unrecorded):
             return {}
         self._epoch = epoch
-        report = penalty.report(J, index, loss=loss.detach())
-        return {f"sigma_{name}": value for name, value in report.numbers().items()}
+        loss = None if loss is None else loss.detach()
+        try:
+            report = penalty.report(J, index, labels, loss=loss)
+        except (JacnormError, RuntimeError) as error:
+            self._penalty = None
+            warnings.warn(
+                "How good the penalty's estimate is is not logged, since the model cannot be run on a few "
+                f"samples of the batch ({type(error).__name__}: {error}). Training goes on.",
+                stacklevel=2,
+            )
+            return {}
+        return {f"{name_of(penalty)}_{name}": value for name, value in report.numbers().items()}

@@ -13,9 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .. import linearize, spectral_norm
+from .. import Linearization, linearize, spectral_norm
 from ..errors import NonFiniteError
 from ..integrations.distributed import share_vectors
+from ..integrations.watch import OnceAnEpoch
 from ..penalties import (
     AnalyticPenalty,
     FrobeniusPenalty,
@@ -53,6 +54,7 @@ class Classification(Run):
         weight_decay = config.weight if config.method == "l2" else 0.0
         self.optimizer = SGD(model.parameters(), config.learning_rate, config.momentum, weight_decay)
         self.penalty = make_penalty(config, share.rank)
+        self.reports, self.reported = OnceAnEpoch(self.penalty), dict[str, float]()  # in this epoch
         self.noise = torch.Generator(self.device)  # where attacks start
         self.fingerprint = fingerprint(model.body) if is_own(config.net) else None
 
@@ -117,8 +119,12 @@ class Classification(Run):
         return (
             f"loss {m['train_loss']:.4f}  validation: loss {m['validation_loss']:.4f} "
             f"accuracy {m['validation_accuracy']:.2%} σ {m['validation_sigma']:.3f}  "
-            f"{m['images_per_second']:,.0f} images/s"
+            f"{m['images_per_second']:,.0f} images/s{quality(m)}"
         )
+
+    def report(self, J: Linearization, index: Tensor | None, loss: Tensor, labels: Tensor) -> None:
+        """What the penalty says of itself, in the first step of an epoch that pays."""
+        self.reported |= self.reports.report(len(self.history), J, index, loss, labels)
 
     @property
     def advice(self) -> str:
@@ -126,6 +132,13 @@ class Classification(Run):
             return super().advice
         rate, weight = self.config.learning_rate, self.config.weight
         return f"{super().advice} or weight (they are {rate} and {weight})"
+
+
+def quality(m: Mapping[str, Any]) -> str:
+    """Of the penalty's estimate of σ, where there is one."""
+    if "sigma_error" not in m:
+        return ""
+    return f"  estimate of σ {m['sigma_error']:+.0%}, cosine of its gradient {m['sigma_cosine']:.2f}"
 
 
 def load(config: RunConfig, data_root: Path | str | None, runs: Path) -> DataSet:
@@ -221,6 +234,7 @@ def train_epoch(run: Classification, split: Split, epoch: int, progress: Progres
     run.noise.manual_seed(run.seed(epoch) + share.rank)
     run.optimizer.learning_rate = scheduled(config, epoch)
     run.model.train()
+    run.reported = {}
     tally, seen = Tally(), []
     for step, (index, images, labels) in enumerate(batches(split, config.batch_size, generator)):
         if config.augment:
@@ -246,6 +260,7 @@ def train_epoch(run: Classification, split: Split, epoch: int, progress: Progres
         "train_accuracy": accuracy,
         "seconds": seconds,
         "images_per_second": len(split) / seconds,
+        **run.reported,
     }
 
 
@@ -278,6 +293,7 @@ def train_step(
             loss = F.cross_entropy(output, labels)
             rows = share.taken(index) if config.warm_start else None
             penalty = run.penalty(J, index=rows, labels=labels)
+            run.report(J, rows, loss, labels)
     run.optimizer.zero_grad()
     (weight * (loss + penalty)).backward()
     run.optimizer.step()

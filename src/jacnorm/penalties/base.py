@@ -89,16 +89,7 @@ class Penalty(nn.Module, ABC):
     needs_labels = False  # `forward` takes labels, too
 
     def __call__(self, J: Linearization, index: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
-        if not isinstance(J, Linearization):
-            raise InputError(
-                f"A penalty takes J = jacnorm.linearize(model, x), found {type(J).__name__}; "
-                "J.output is model(x)."
-            )
-        J = J.flat
-        if self.needs_labels and labels is None:
-            raise InputError(
-                f"{type(self).__name__} needs the labels of these samples: penalty(J, labels=y)."
-            )
+        J = self.checked(J, labels)
         factor = self._factor(J)
         self.pace.is_unusual = J.verified
         if factor == 0:  # a leaf, so that backward() has nothing to object to (compiled code makes none)
@@ -110,6 +101,19 @@ class Penalty(nn.Module, ABC):
         with without_autocast(J.device):
             value: Tensor = super().__call__(J, index=index, **asked)
         return value if factor == 1 else factor * value
+
+    def checked(self, J: Linearization, labels: Tensor | None) -> Linearization:
+        """J as a map of one tensor, if it is one that the penalty can be called with."""
+        if not isinstance(J, Linearization):
+            raise InputError(
+                f"A penalty takes J = jacnorm.linearize(model, x), found {type(J).__name__}; "
+                "J.output is model(x)."
+            )
+        if self.needs_labels and labels is None:
+            raise InputError(
+                f"{type(self).__name__} needs the labels of these samples: penalty(J, labels=y)."
+            )
+        return J.flat
 
     def linearize(
         self,

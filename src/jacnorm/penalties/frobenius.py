@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 import torch
@@ -13,6 +13,9 @@ from ..estimators.operator import basis, flat, normalized, size
 from ..linearization import Linearization
 from ..trust.checks import check_count
 from .norm import Curve, NormPenalty, Reduction, Shape
+from .report import MANY
+
+Directions = Callable[[], Iterable[Tensor]]
 
 
 class FrobeniusPenalty(NormPenalty):
@@ -53,42 +56,50 @@ class FrobeniusPenalty(NormPenalty):
         self.projections = projections
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
-        us = self._directions(J)
-        samples, n_out = J.output_shape[0], J.output_shape[1:].numel()
+        us = self._directions(J, self.projections)
+        samples, n_out = J.output_shape[0], size(J.output_shape)
         count = n_out if self.projections == "all" else self.projections
         if not self.is_plain:
-            return self._bent(J, list(us), n_out / count)
-        total = J.output.new_zeros((), dtype=J.dtype)
-        for u in us:
-            total = total + self._squared(J, u, self.factor(samples) * n_out / count)
+            return self._bent(J, us, n_out / count)
+        total, squares = J.output.new_zeros((), dtype=J.dtype), J.output.new_zeros(samples, dtype=J.dtype)
+        for u in us():
+            value, lengths = self._squared(J, u, self.factor(samples) * n_out / count)
+            total, squares = total + value, squares + n_out / count * lengths
+        self._note(squares)
         return total
 
     def exactly(self, J: Linearization, index: Tensor | None, labels: Tensor | None) -> Tensor:
-        return self._bent(J, [basis(J.output_shape, J, i) for i in range(size(J.output_shape))], 1.0)
+        n_out = size(J.output_shape)
+        us = self._directions(J, "all" if n_out <= MANY else MANY)
+        return self._bent(J, us, max(1.0, n_out / MANY))
 
-    def _directions(self, J: Linearization) -> Iterator[Tensor]:
-        if self.projections == "all":
-            return (basis(J.output_shape, J, i) for i in range(J.output_shape[1:].numel()))
-        return (normalized(self.random(J.output_shape, J)) for _ in range(self.projections))
+    def _directions(self, J: Linearization, projections: int | Literal["all"]) -> Directions:
+        """Unit vectors are made when they are used: for large outputs all at once take much room."""
+        if projections == "all":
+            return lambda: (basis(J.output_shape, J, i) for i in range(size(J.output_shape)))
+        drawn = [normalized(self.random(J.output_shape, J)) for _ in range(projections)]
+        return lambda: drawn
 
-    def _bent(self, J: Linearization, us: list[Tensor], factor: float) -> Tensor:
+    def _bent(self, J: Linearization, us: Directions, factor: float) -> Tensor:
         """Where the slope of each sample is known only after its norm."""
         with torch.no_grad():
-            cs = [J.vjp(u) for u in us]
-            squares = torch.stack([flat(c).square().sum(1) for c in cs]).sum(0)
-        return self.carried(J, factor * squares, [(2 * factor * u, c) for u, c in zip(us, cs, strict=True)])
+            squares = torch.stack([flat(J.vjp(u)).square().sum(1) for u in us()]).sum(0)
+        return self.carried(J, factor * squares, (((2 * factor) ** 0.5 * u, None) for u in us()))
 
-    def _squared(self, J: Linearization, u: Tensor, factor: float) -> Tensor:
-        """factor · Σ ‖Jᵀu‖², whose gradient is that of 2 factor · Σ uᵀJ c with c = Jᵀu held fixed."""
+    def _squared(self, J: Linearization, u: Tensor, factor: float) -> tuple[Tensor, Tensor]:
+        """factor · Σ ‖Jᵀu‖², whose gradient is that of 2 factor · Σ uᵀJ c with c = Jᵀu held fixed; and the
+        squares of each sample."""
         if not torch.is_grad_enabled():
-            return factor * J.vjp(u).square().sum()
+            lengths = flat(J.vjp(u)).square().sum(1)
+            return factor * lengths.sum(), lengths
         pairing = Pairing()
         scale, rest = split_factor(2 * factor, J)
         with torch.no_grad():
             c = J.vjp(u, pairing)
             J.jvp(scale * c, pairing)
         again = (lambda: factor * J.vjp(u).square().sum()) if J.is_piecewise_linear else None
-        return pairing.handed_over(factor * c.square().sum(), rest, again)
+        lengths = flat(c).square().sum(1)
+        return pairing.handed_over(factor * lengths.sum(), rest, again), lengths
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, projections={self.projections}"

@@ -51,6 +51,8 @@ class GradientPenalty(NormPenalty):
         **common: Unpack[Common],
     ):
         super().__init__(weight, **common)
+        if loss is not None and not callable(loss):
+            raise InputError(f"loss={loss!r}: give a function of the output and the labels, or None.")
         self.loss, self.p = loss, check_order(p)
         self.needs_labels = loss is not None
 
@@ -77,6 +79,11 @@ class GradientPenalty(NormPenalty):
                 raise InputError(
                     f"The loss must give one number for each of the {len(output)} samples, found {found}: "
                     "reduction='none', and a mean over what each sample has of its own."
+                )
+            if not losses.requires_grad:
+                raise InputError(
+                    "The loss does not depend on the output for autograd (is there a detach, no_grad or "
+                    "argmax in it?), so that its gradient would be zero."
                 )
             (r,) = torch.autograd.grad(losses.sum(), output, create_graph=is_live)
         return r.to(J.dtype)

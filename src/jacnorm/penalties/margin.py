@@ -15,6 +15,7 @@ from ..linearization import Linearization
 from ..trust.checks import check_count, check_labels, check_positive
 from .gradient import check_output_of, dual
 from .norm import Common, NormPenalty
+from .report import MANY
 
 
 class MarginPenalty(NormPenalty):
@@ -65,9 +66,15 @@ class MarginPenalty(NormPenalty):
         self.p = 2.0 if self.norm == 2 else 1.0  # of the gradient
 
     def forward(self, J: Linearization, index: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
+        return self._among(self.candidates, J, labels)
+
+    def exactly(self, J: Linearization, index: Tensor | None, labels: Tensor | None) -> Tensor:
+        return self._among(max(self.candidates, MANY), J, labels)
+
+    def _among(self, candidates: int, J: Linearization, labels: Tensor | None) -> Tensor:
         check_output_of(J, "MarginPenalty")
         own = check_labels(labels, J.output_shape).to(J.device)[:, None]
-        other, pairing = self._nearest(J, own), Pairing()
+        other, pairing = self._nearest(candidates, J, own), Pairing()
         margin = _margins(J.output.to(J.dtype), own, other)[:, 0]
         with torch.no_grad():
             u = _difference(J, own, other)
@@ -78,10 +85,10 @@ class MarginPenalty(NormPenalty):
         return self.carried(J, r, [(u, v)], pairing)
 
     @torch.no_grad()
-    def _nearest(self, J: Linearization, own: Tensor) -> Tensor:
+    def _nearest(self, candidates: int, J: Linearization, own: Tensor) -> Tensor:
         """The class with the smallest radius among the candidates, (B, 1)."""
         scores = J.output.detach().to(J.dtype)
-        count = min(self.candidates, scores.shape[1] - 1)
+        count = min(candidates, scores.shape[1] - 1)
         others = scores.scatter(1, own, -float("inf")).topk(count, 1).indices
         if count == 1:
             return others

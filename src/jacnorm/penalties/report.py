@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from ..engines.ancestry import leaves_of
+from ..errors import InputError
+from ..linearization import Linearization
+from ..pytorch.modules import modules_of, unchanged
+from ..pytorch.precision import without_autocast
+from ..trust.checks import as_tensor, check_count
+
+if TYPE_CHECKING:
+    from .norm import NormPenalty
+
+MANY = 100  # outputs that take a product each; of more, as many random ones stand for all
 
 
 @dataclass(frozen=True)
@@ -18,25 +34,29 @@ class Report:
     measured: float  # and as it is
     cosine: float  # between the gradients of the penalty and of the same with the norm itself
     samples: int  # that were looked at
+    products: int  # with J or Jᵀ that a step takes which pays
     share: float | None = None  # of the penalty in the whole loss, if the loss was given
     cost: float | None = None  # a step that pays over one that does not, if there have been both
 
     @property
     def error(self) -> float:
         """Of the estimate, relative: −0.1 if it is ten percent too low."""
-        return 0.0 if self.measured == self.estimated else self.estimated / self.measured - 1
+        if self.measured == 0:
+            return math.copysign(math.inf, self.estimated) if self.estimated else 0.0
+        return self.estimated / self.measured - 1
 
     def numbers(self) -> dict[str, float]:
-        """For a log; what is not known is left out."""
+        """For a log; what is not known, or not finite, is left out."""
         known = {
             "estimated": self.estimated,
             "measured": self.measured,
             "error": self.error,
             "cosine": self.cosine,
+            "products": float(self.products),
             "share": self.share,
             "cost": self.cost,
         }
-        return {name: value for name, value in known.items() if value is not None}
+        return {name: value for name, value in known.items() if value is not None and math.isfinite(value)}
 
     def __str__(self) -> str:
         parts = [
@@ -46,9 +66,89 @@ class Report:
         ]
         if self.share is not None:
             parts.append(f"{self.share:.1%} of the loss")
-        if self.cost is not None:
-            parts.append(f"a step that pays takes {self.cost:.2f} times one that does not")
+        cost = "" if self.cost is None else f", {self.cost:.2f} times the time of one that does not"
+        parts.append(f"a step that pays takes {self.products} products with J{cost}")
         return "; ".join(parts)
+
+
+def look(
+    penalty: NormPenalty,
+    J: Linearization,
+    index: Tensor | None,
+    labels: Tensor | None,
+    loss: Tensor | float | None,
+    samples: int,
+) -> Report:
+    """`NormPenalty.report`."""
+    check_count("samples", samples)
+    whole = penalty.checked(J, labels)
+    if penalty.weight == 0:
+        raise InputError("The weight is 0: there is no penalty to report on.")
+    few = torch.arange(min(samples, len(whole.output)), device=whole.device)
+    index, labels = _rows(index, few), _rows(labels, few)
+    with _untouched(penalty), unchanged(modules_of(whole.model), whole.device), torch.enable_grad():
+        J = whole.subset(few)
+        with without_autocast(J.device):
+            with counted(J) as products:
+                value, estimated = _with_mean(penalty, J, penalty.estimated(J, index, labels))
+            exact, measured = _with_mean(penalty, J, penalty.exactly(J, index, labels))
+            angle = cosine(value, exact, leaves_of(J.output))
+    paid = float(value.detach())
+    if penalty.reduction in ("sum", "none"):
+        paid *= len(whole.output) / len(few)
+    return Report(
+        type(penalty).__name__,
+        estimated,
+        measured,
+        angle,
+        len(few),
+        len(products),
+        None if loss is None else _share(paid, float(torch.as_tensor(loss).detach())),
+        penalty.pace.cost,
+    )
+
+
+def _rows(given: Any, few: Tensor) -> Tensor | None:
+    return None if given is None else as_tensor(given)[few.to(as_tensor(given).device)]
+
+
+@contextmanager
+def _untouched(penalty: NormPenalty) -> Iterator[None]:
+    """The place in its stream of random numbers and the norms of the last payment stay."""
+    draws, norms = int(penalty._draws), penalty.norms
+    try:
+        yield
+    finally:
+        penalty._draws.fill_(draws)
+        penalty.norms = norms
+        penalty.pace.is_unusual = True  # this step takes longer
+
+
+@contextmanager
+def counted(J: Linearization) -> Iterator[list[None]]:
+    """As long as the number of products that are taken meanwhile."""
+    found: list[None] = []
+    take = J._take
+
+    def taking(*given: Any) -> Tensor | None:
+        found.append(None)
+        return take(*given)
+
+    J._take = taking  # type: ignore[method-assign, assignment]
+    try:
+        yield found
+    finally:
+        del J._take
+
+
+def _with_mean(penalty: NormPenalty, J: Linearization, value: Tensor) -> tuple[Tensor, float]:
+    """The penalty as one number, and the mean norm that it is of."""
+    assert penalty.norms is not None
+    return value.sum(), float(penalty.norms.mean())
+
+
+def _share(paid: float, loss: float) -> float | None:
+    return None if paid + loss == 0 else paid / (paid + loss)
 
 
 def cosine(value: Tensor, exact: Tensor, leaves: list[Tensor]) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import Literal, Unpack
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from ..linearization import Linearization
 from ..trust.checks import check_count, is_number
 from .base import Penalty
 from .frobenius import FrobeniusPenalty
-from .norm import Common, NormPenalty, Pair, held
+from .norm import Common, NormPenalty, Pair, Reduction, check_part, held
 
 
 class SchattenPenalty(NormPenalty):
@@ -73,10 +73,27 @@ class NuclearBoundPenalty(Penalty):
     J = linearize(model, x, through=[at]); what passes around `at` does not count, and then it is no bound.
     """
 
-    def __init__(self, weight: float = 0.01, *, at: str, projections: int = 1, seed: int = 0):
-        super().__init__(weight, seed)
+    def __init__(
+        self,
+        weight: float = 0.01,
+        *,
+        at: str,
+        projections: int | Literal["all"] = 1,
+        reduction: Reduction = "mean",
+        every: int = 1,
+        budget: float | None = None,
+        fraction: float = 1.0,
+        seed: int = 0,
+    ):
+        super().__init__(weight, seed, every=every, budget=budget, fraction=fraction)
+        if reduction == "max":
+            raise InputError("reduction='max': a sum of two norms has none that is cheap; choose 'none'.")
         self.at = at
-        self.frobenius = FrobeniusPenalty(0.5, projections, seed=seed)
+        self.frobenius = FrobeniusPenalty(0.5, projections, reduction=reduction, seed=seed)
+        check_part(fraction, reduction)
+
+    def value_shape(self, J: Linearization) -> torch.Size:
+        return self.frobenius.value_shape(J)
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
         first, second = J.between(None, self.at), J.between(self.at, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Literal, Unpack
 
 import torch
@@ -14,6 +15,7 @@ from ..estimators.operator import basis, column, flat, size
 from ..linearization import Linearization
 from ..trust.checks import check_count
 from .norm import Common, NormPenalty
+from .report import MANY
 
 
 class TracePenalty(NormPenalty):
@@ -36,20 +38,23 @@ class TracePenalty(NormPenalty):
         return self._probed(J, self.probes)
 
     def exactly(self, J: Linearization, index: Tensor | None, labels: Tensor | None) -> Tensor:
-        return self._probed(J, "all")
+        return self._probed(J, "all" if size(J.output_shape) <= MANY else MANY)
 
     def _probed(self, J: Linearization, probes: int | Literal["all"]) -> Tensor:
-        if probes == "all":
-            vectors = [basis(J.output_shape, J, i) for i in range(size(J.output_shape))]
-            share = 1.0
-        else:
-            vectors = [torch.where(self.random(J.output_shape, J) < 0, -1.0, 1.0) for _ in range(probes)]
-            share = 1 / probes
-        vectors = [e.to(J.dtype) for e in vectors]
-        pairing = Pairing() if len(vectors) == 1 else None
+        vectors, share = self._vectors(J, probes)
+        pairing = Pairing() if probes == 1 else None
         with torch.no_grad():
-            parts = [share * (flat(J.vjp(e, pairing)) * flat(e)).sum(1) for e in vectors]
-        return self.carried(J, torch.stack(parts).sum(0), [(e, share * e) for e in vectors], pairing)
+            parts = [share * (flat(J.vjp(e, pairing)) * flat(e)).sum(1) for e in vectors()]
+        return self.carried(J, torch.stack(parts).sum(0), ((e, share * e) for e in vectors()), pairing)
+
+    def _vectors(
+        self, J: Linearization, probes: int | Literal["all"]
+    ) -> tuple[Callable[[], Iterable[Tensor]], float]:
+        """Those that are swept, and how much each counts. Unit vectors are made when they are used."""
+        if probes == "all":
+            return lambda: (basis(J.output_shape, J, i) for i in range(size(J.output_shape))), 1.0
+        signs = [torch.where(self.random(J.output_shape, J) < 0, -1.0, 1.0) for _ in range(probes)]
+        return lambda: (e.to(J.dtype) for e in signs), 1 / probes
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, probes={self.probes!r}"
@@ -73,8 +78,14 @@ class SpectralRadiusPenalty(NormPenalty):
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
         _check_square(J, "spectral radius")
+        return self._found(J, self.max_iterations)
+
+    def exactly(self, J: Linearization, index: Tensor | None, labels: Tensor | None) -> Tensor:
+        return self._found(J, max(MANY, 4 * self.max_iterations))
+
+    def _found(self, J: Linearization, dimensions: int) -> Tensor:
         with torch.no_grad():
-            e = eigenpairs(J, max_iterations=self.max_iterations)
+            e = eigenpairs(J, max_iterations=dimensions)
             radius = e.value.abs()
             known = radius * (flat(e.left) * flat(e.right)).sum(1)
             y = e.left * column(torch.where(known == 0, 0, e.value.conj() / known), e.left)

@@ -1,6 +1,7 @@
 """The benchmark's ways are what they say they are; its numbers land in a page."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +16,8 @@ from jacnorm.lab.bench.timing import stepper
 from jacnorm.lab.bench.ways import DEFAULT, WAYS, WEIGHT
 from jacnorm.lab.cli import main
 from jacnorm.lab.data import DataSet, Split
+
+ROOT = Path(__file__).parents[3]
 
 X, LABELS, INDEX = batch("lenet", 4)
 
@@ -193,6 +196,18 @@ def test_starts_on_a_small_net(tmp_path, monkeypatch, capsys):
     assert ways["J on a random v", 1]["products"] == 3
     assert ways["scores", 3]["cosine"] > ways["scores", 1]["cosine"]
     assert (tmp_path / "starts.svg").exists()
+
+
+def test_the_default_start_is_good_or_says_what_to_do():
+    """On the trained nets of the page: a cosine of 0.9, or a warning. "auto" takes what it needs."""
+    found = json.loads((ROOT / "docs/benchmarks/bench.json").read_text())["starts"]
+    assert list(found) == [pupil.name for pupil in zoo.PUPILS]
+    for net, of in found.items():
+        ways = {(way["start"], way["rounds"]): way for way in of["trained"]}
+        default = ways["recent samples", 1]
+        assert default["cosine"] >= 0.9 or default["warns"], net
+        assert ways["recent samples", "auto"]["cosine"] >= 0.9, net
+    assert sum(of["trained"][0]["warns"] for of in found.values()) <= 3
 
 
 @pytest.mark.parametrize("pupil", zoo.PUPILS, ids=lambda p: p.name)

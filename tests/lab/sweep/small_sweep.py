@@ -10,7 +10,7 @@ from jacnorm.lab.config import RunConfig
 from jacnorm.lab.sweep.store import Store
 
 EPOCHS = 20  # of a tenth of a second or less: long enough to be killed in
-TIMING = {"seconds", "images_per_second"}
+TIMING = {"seconds", "images_per_second", "sigma_cost"}
 
 
 def runs_of(epochs=EPOCHS, seeds=(0, 1, 2)):

@@ -141,3 +141,11 @@ def test_waits_while_there_is_no_room(tmp_path):
     pool.run_all(RUNS, watch)
     assert seen[:3] == [[], [], []]
     assert all(pool.store.is_done(run) for run in RUNS)
+
+
+def test_a_report_that_some_epochs_lack_is_no_column(tmp_path):
+    """Where the penalty pays nothing in an epoch it says nothing of itself."""
+    store, config = Store(tmp_path / "results.jsonl", tmp_path / "runs"), RUNS[0]
+    history = [{"validation_loss": 1.0, "sigma_error": -0.1}, {"validation_loss": 0.5}]
+    store.publish(config, {"id": config.id, "config": {}, "test": {}, "history": history})
+    assert store.result(config)["history"] == {"validation_loss": [1.0, 0.5]}

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ... import Linearization, SpectralPenalty, linearize
 from ...estimators.operator import column, flat, normalized
+from ...penalties.spectral import ALIGNED, alignment
 from ..evaluate.common import progress
 from .zoo import Pupil
 
@@ -125,7 +126,7 @@ class Lesson:
         if is_watched:
             with torch.no_grad():
                 for way in WAYS:
-                    if way.rounds == 1 or way.has_index or "recent" in way.name:
+                    if way.rounds == 1 or way.has_index or "recent" in way.name or "mean" in way.name:
                         self.penalties[way.name, way.rounds](J, index=rows if way.has_index else None)
         loss = self.pupil.loss(J.output, self.targets[rows])
         self.optimizer.zero_grad()
@@ -141,33 +142,20 @@ class Lesson:
 
     def _tried(self, way: Way) -> dict[str, Any]:
         penalty = self.penalties[way.name, way.rounds]
-        reports, products = [], 0
+        reports, aligned = [], 0.0
         for i in range(TRIED):
             new = torch.arange(BATCH) + self.count + i * BATCH
             rows = torch.arange(BATCH) + i * BATCH if way.has_index else new
             index = rows if way.has_index else None
             J = self.linearized(rows)
             reports.append(penalty.report(J, index, samples=BATCH))
-            products += _products(penalty, J, index)
+            with torch.no_grad():
+                aligned += alignment(J, *penalty._found(J, None)[1:])[0] / TRIED
         return {
             "start": way.name,
             "rounds": way.rounds,
-            "products": products / TRIED,
+            "products": sum(r.products for r in reports) / TRIED,
             "cosine": sum(r.cosine for r in reports) / TRIED,
             "error": -sum(r.error for r in reports) / TRIED,
+            "warns": not way.has_index and aligned < ALIGNED,
         }
-
-
-def _products(penalty: SpectralPenalty, J: Linearization, index: Tensor | None) -> int:
-    """That a payment takes."""
-    count, take = 0, J._take
-
-    def counted(*given: Any) -> Tensor | None:
-        nonlocal count
-        count += 1
-        return take(*given)
-
-    J._take = counted  # type: ignore[method-assign, assignment]
-    with torch.enable_grad():
-        penalty.estimated(J, index, None)
-    return count

@@ -20,7 +20,8 @@ def starts_in_words(found: Found) -> str:
         "(with `index=`, on known ones), first of the untrained network, then after training without a "
         "penalty; a way with a memory has looked on at the last steps. Products are sweeps of J or Jᵀ, "
         "without the terms; with `rounds=auto` they are a mean. Without `index=` the default is *recent "
-        "samples* with one round. Below 0.9 a warning names `index=` and `iterations=`."
+        "samples* with one round. Where the directions that it finds are too far from those of ten rounds "
+        f"more, a warning names `index=` and `iterations=`. Here that is so on {_warned(found)}."
     )
     return f"## Where to start\n\n{text}\n\n{_table(found)}\n\n![Products against cosine](starts.svg)"
 
@@ -39,6 +40,12 @@ def _table(found: Found) -> str:
         lowest = min(t["cosine"] for t in trained)
         rows.append([way["start"], str(way["rounds"]), f"{products:.2g}", *cells, f"{lowest:.2f}"])
     return markdown_table(rows)
+
+
+def _warned(found: Found) -> str:
+    """The trained nets on which the default warns."""
+    names = [net for net, of in found.items() if of["trained"][0]["warns"]]
+    return ", ".join(names) or "none of the trained nets"
 
 
 def _ways(found: Found) -> list[dict[str, Any]]:

@@ -78,7 +78,8 @@ class Store:
     def publish(self, config: Settings, result: dict[str, Any]) -> None:
         """The history in columns, one number an epoch."""
         history = result["history"]
-        names = history[0] if history else ()  # none of a run that diverged at once
+        # None of a run that diverged at once; and a report of the penalty is not there in every epoch.
+        names = [name for name in (history[0] if history else ()) if all(name in epoch for epoch in history)]
         columns = {name: [short(epoch[name]) for epoch in history] for name in names}
         rest = {name: value for name, value in result.items() if name != "history"}
         append_result(self.results, {**rest, "history": columns})
