@@ -296,7 +296,7 @@ def short(value: Any) -> Any:
 
 
 def add_results(old: Path, file: Path) -> int:
-    """Of another file, or of a folder with a file for each, as once; how many there are. It can be done again."""
+    """Of another file, or of a folder with a file for each; how many there are. It can be done again."""
     if old.is_dir():
         found = [read_result(one) for one in sorted(old.glob("*.json"))]
     else:
