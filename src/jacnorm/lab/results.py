@@ -19,18 +19,15 @@ import math
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from .errors import UsageError
 from .wording import count
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 VERSION = 1  # what names none is of version 1
 SHOWN = 3  # of a list of runs
@@ -202,19 +199,6 @@ def select(file: Path, known: Collection[str]) -> Results:
     some = ", ".join(others[:SHOWN]) + (f" and {len(others) - SHOWN} more" if len(others) > SHOWN else "")
     asked = f"{count(len(others), 'result')} of runs that this experiment does not ask for"
     return replace(found, records=records, unasked=(f"{file}: {asked}: skipped ({some})",))
-
-
-def as_frame(groups: Mapping[str, Sequence[Result]]) -> pd.DataFrame:
-    """A row a network, with what its group is called (`method`), its seed and its record.
-
-    All names of `groups` are categories of `method`, also those without any networks.
-    """
-    import pandas as pd  # here, since training does not wait for it
-
-    records = [record for of in groups.values() for record in of]
-    methods = pd.Categorical([name for name, of in groups.items() for _ in of], categories=list(groups))
-    seeds = [record["config"]["seed"] for record in records]
-    return pd.DataFrame({"method": methods, "seed": seeds, "record": pd.Series(records, dtype=object)})
 
 
 def append_result(file: Path, record: Result) -> None:

@@ -19,12 +19,13 @@ from pathlib import Path
 
 from ..config import LABELS, ConfigError, read_toml
 from ..errors import UsageError
-from ..results import as_frame, experiment_file, experiment_name, results_file, written_at
+from ..results import experiment_file, experiment_name, results_file, written_at
 from ..sweep.experiment import Experiment, read_experiment
 from ..tasks.chapter import chapter as of_trials
 from ..wording import NOTHING, did_you_mean, plain
 from .chapter import Chapter, Quantities
 from .figures import figure
+from .measurement import as_frame
 from .plan import FigurePlan, read_figure
 from .table1 import table1
 
