@@ -58,6 +58,10 @@ class Item:
         return str(self.table.runs[0].source)
 
     @property
+    def has_results(self) -> bool:
+        return bool(written_at((self.figure or self.table).results))
+
+    @property
     def table_file(self) -> Path:
         return self.file if self.figure is None else self.figure.networks
 
