@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from functions import Rounded, Swish
 from oracles import dense, slope
 from torch import nn
 from torch.testing import assert_close
@@ -159,16 +160,6 @@ def test_a_branch_that_starts_at_zero(branch, error, message):
     gate.fill_(1.0)  # as a step of training may do
     with pytest.raises(error, match=message):
         jn.linearize(model, x).jvp(x)
-
-
-class Rounded(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, z):
-        return z.round()
-
-    @staticmethod
-    def backward(ctx, g):
-        return g
 
 
 class Switched(nn.Module):
@@ -400,21 +391,6 @@ def test_the_gradient_of_jv_through_instance_norm_with_running_statistics():
     along = slope(lambda t: value(weight + t * direction))
     assert_close((ours * direction).sum(), along, rtol=1e-5, atol=1e-7)
     assert not torch.equal(norm.running_mean, before)
-
-
-class Swish(torch.autograd.Function):
-    """With the sigmoid kept, to save time."""
-
-    @staticmethod
-    def forward(ctx, z):
-        s = z.sigmoid()
-        ctx.save_for_backward(z, s)
-        return z * s
-
-    @staticmethod
-    def backward(ctx, g):
-        z, s = ctx.saved_tensors
-        return g * s * (1 + z * (1 - s))
 
 
 def test_a_function_that_keeps_what_it_computed_is_doubted():

@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from cases import NETS
+from functions import Rounded, Swish
 from torch import nn
 from zoo import ZOO
 
@@ -123,29 +124,6 @@ class Shared(nn.Module):
         return self.fc(self.fc(x))
 
 
-class Rounding(torch.autograd.Function):
-    """Straight through."""
-
-    @staticmethod
-    def forward(ctx, x):
-        return x.round()
-
-    @staticmethod
-    def backward(ctx, g):
-        return g
-
-
-class Swish(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(slope := x.sigmoid())
-        return x * slope
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * ctx.saved_tensors[0]
-
-
 class Through(nn.Module):
     def __init__(self, function):
         super().__init__()
@@ -156,7 +134,7 @@ class Through(nn.Module):
 
 
 def test_what_a_function_of_ones_own_does_inside_is_its_own_business():
-    assert examine(mlp(Through(Rounding)), torch.randn(8, 4)).warnings == []
+    assert examine(mlp(Through(Rounded)), torch.randn(8, 4)).warnings == []
 
 
 def dead():

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from agreement import Behind
 from cases import NETS, SMALL
+from functions import Rounded
 from oracles import arrived, assert_near, dense, gradient, mean_sigma, mean_square, top_left
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -144,18 +145,6 @@ def test_spectral_bound_goes_on_over_images_of_all_sizes():
     assert values[0] < 0.5 * exact[0]
 
 
-class Straight(torch.autograd.Function):
-    """Straight through: what comes before is hidden from who follows calls."""
-
-    @staticmethod
-    def forward(ctx, x):
-        return x.sign()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient
-
-
 class Hiding(nn.Module):
     def __init__(self, hide):
         super().__init__()
@@ -169,7 +158,7 @@ class Hiding(nn.Module):
 @pytest.mark.parametrize(
     ("hide", "engine"),
     [
-        (lambda layer, x: Straight.apply(layer(x)), "autograd"),
+        (lambda layer, x: Rounded.apply(layer(x)), "autograd"),
         (lambda layer, x: checkpoint(lambda z: layer(z).relu(), x, use_reentrant=False), "layerwise"),
     ],
     ids=["autograd function", "checkpointing"],

@@ -1,7 +1,11 @@
 """The results of an experiment: a file beside its own, one JSON object a line, to which lines are added.
 
     paper/table1-kmnist/experiment.toml   paper/table1-kmnist/results.jsonl
+    paper/checks/rate-kmnist.toml         paper/checks/results.jsonl#rate-kmnist
     my.toml                               my.jsonl
+
+Experiments of one folder share its results.jsonl, where there is one: after # stands the experiment whose
+lines are meant, which say `of` whom they are.
 
 A line is a run, or what was measured of a network. It is written in one piece under a lock. After a kill at
 any moment at most the last line is cut short: it does not count, and the next one to write removes it.
@@ -14,18 +18,16 @@ import json
 import math
 import os
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from .errors import UsageError
 from .wording import count
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 VERSION = 1  # what names none is of version 1
 SHOWN = 3  # of a list of runs
@@ -59,11 +61,19 @@ def results_file(experiment: Path, folder: Path | None = None) -> Path:
     """Beside the experiment's file, or in a folder of results."""
     if folder is not None:
         return folder / f"{experiment_name(experiment)}.jsonl"
-    return (
-        experiment.with_name("results.jsonl")
-        if _has_a_folder(experiment)
-        else experiment.with_suffix(".jsonl")
-    )
+    own, shared = experiment.with_suffix(".jsonl"), experiment.with_name("results.jsonl")
+    if _has_a_folder(experiment):
+        return shared
+    return _part(shared, experiment.stem) if shared.exists() and not own.exists() else own
+
+
+def _part(file: Path, name: str) -> Path:
+    return file.with_name(f"{file.name}#{name}") if name else file
+
+
+def _file_and_part(file: Path) -> tuple[Path, str]:
+    name, mark, part = file.name.partition(".jsonl#")
+    return (file.with_name(f"{name}.jsonl"), part) if mark else (file, "")
 
 
 def experiment_name(file: Path) -> str:
@@ -72,11 +82,12 @@ def experiment_name(file: Path) -> str:
 
 def neighbours(file: Path) -> list[Path]:
     """The results of other experiments beside this one, which may have the same runs."""
-    if file.name == "results.jsonl":
+    if _file_and_part(file)[0].name == "results.jsonl":
         found = set(file.absolute().parent.parent.glob("*/*.jsonl"))
     else:
         found = {*file.parent.glob("*.jsonl"), *file.absolute().parent.parent.glob("*/results*.jsonl")}
-    return sorted(other for other in found if other.absolute() != file.absolute())
+    parts = [_part(other, name) for other in sorted(found) for name in _read_parts(other)]
+    return [other for other in parts if other.absolute() != file.absolute()]
 
 
 def experiment_file(beside: Path, name: str) -> Path:
@@ -91,40 +102,62 @@ def _has_a_folder(file: Path) -> bool:
 
 
 def read_results(file: Path) -> Results:
-    """Nothing if there is no such file. Parsed once for each time it was written, since sweeps ask often."""
+    """Nothing if there is no such file."""
+    whole, part = _file_and_part(file)
+    return _of_part(_read_parts(whole), part)
+
+
+def _of_part(parts: Mapping[str, Results], name: str) -> Results:
+    """What is damaged may be of any."""
+    return parts.get(name, Results(damaged=next(iter(parts.values())).damaged if parts else ()))
+
+
+def written_at(file: Path) -> tuple[int, ...]:
+    """Changes whenever a result comes; nothing if there is no such file."""
+    whole, _ = _file_and_part(file)
     try:
-        status = file.stat()
+        status = whole.stat()
     except FileNotFoundError:
-        return Results()
+        return ()
     except OSError as error:
-        raise ResultError(f"{file}: cannot be read ({error.strerror})") from error
-    return _read(file, status.st_mtime_ns, status.st_size, status.st_ino)
+        raise ResultError(f"{whole}: cannot be read ({error.strerror})") from error
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _read_parts(file: Path) -> Mapping[str, Results]:
+    """Parsed once for each time it was written, since sweeps ask often."""
+    written = written_at(file)
+    return _read(file, *written) if written else {}
 
 
 @lru_cache(maxsize=64)
-def _read(file: Path, *_written: int) -> Results:
+def _read(file: Path, *_written: int) -> Mapping[str, Results]:
     try:
         return _parse(file, file.read_bytes())
     except OSError as error:
         raise ResultError(f"{file}: cannot be read ({error.strerror})") from error
 
 
-def _parse(file: Path, content: bytes) -> Results:
-    records: dict[str, Result] = {}
-    newer: dict[str, str] = {}
+def _parse(file: Path, content: bytes) -> dict[str, Results]:
+    """By whom the lines are of; "" for those of the file's own experiment."""
+    records: defaultdict[str, dict[str, Result]] = defaultdict(dict)
+    newer: defaultdict[str, dict[str, str]] = defaultdict(dict)
     damaged = []
     *lines, rest = content.split(b"\n")
     for number, line in enumerate(lines, 1):
         try:
             record = _record(f"{file}, line {number}", line)
-            records[record["id"]] = merged(records.get(record["id"], {}), record)
+            mine = records[record.pop("of", "")]
+            mine[record["id"]] = merged(mine.get(record["id"], {}), record)
         except NewerVersionError as error:
-            newer[json.loads(line).get("id", "")] = str(error)
+            theirs = json.loads(line)
+            newer[theirs.get("of", "")][theirs.get("id", "")] = str(error)
         except ResultError as error:
             damaged.append(str(error))
     if rest:
         damaged.append(f"{file}, line {len(lines) + 1}: cut short")
-    return Results(records, newer, tuple(damaged))
+    names = dict.fromkeys((*records, *newer)) or [""]
+    return {name: Results(records[name], newer[name], tuple(damaged)) for name in names}
 
 
 def _record(where: str, line: bytes) -> Result:
@@ -168,29 +201,18 @@ def select(file: Path, known: Collection[str]) -> Results:
     return replace(found, records=records, unasked=(f"{file}: {asked}: skipped ({some})",))
 
 
-def as_frame(groups: Mapping[str, Sequence[Result]]) -> pd.DataFrame:
-    """A row a network, with what its group is called (`method`), its seed and its record.
-
-    All names of `groups` are categories of `method`, also those without any networks.
-    """
-    import pandas as pd  # here, since training does not wait for it
-
-    records = [record for of in groups.values() for record in of]
-    methods = pd.Categorical([name for name, of in groups.items() for _ in of], categories=list(groups))
-    seeds = [record["config"]["seed"] for record in records]
-    return pd.DataFrame({"method": methods, "seed": seeds, "record": pd.Series(records, dtype=object)})
-
-
 def append_result(file: Path, record: Result) -> None:
     """Add a record, unless it is there already; it is on disk when this returns."""
-    line = json.dumps({"version": VERSION, **record}, ensure_ascii=False).encode() + b"\n"
+    whole, part = _file_and_part(file)
+    of = {"of": part} if part else {}
+    line = json.dumps({"version": VERSION, **of, **record}, ensure_ascii=False).encode() + b"\n"
     file.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(file) as opened:
+    with _locked(whole) as opened:
         content = opened.read()
         end = content.rfind(b"\n") + 1
         if end < len(content):
             opened.truncate(end)
-        if not is_there(record, _parse(file, content[:end])):
+        if not is_there(record, _of_part(_parse(whole, content[:end]), part)):
             opened.write(line)
             opened.flush()
             os.fsync(opened.fileno())
@@ -257,9 +279,12 @@ def short(value: Any) -> Any:
     return [short(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def add_old_results(folder: Path, file: Path) -> int:
-    """From before, when each result was a file of its own; how many there are. It can be done again."""
-    found = [read_result(one) for one in sorted(folder.glob("*.json"))]
+def add_results(old: Path, file: Path) -> int:
+    """Of another file, or of a folder with a file for each; how many there are. It can be done again."""
+    if old.is_dir():
+        found = [read_result(one) for one in sorted(old.glob("*.json"))]
+    else:
+        found = list(read_results(old).records.values())
     for result in found:
         append_result(file, result)
     return len(found)
@@ -268,6 +293,6 @@ def add_old_results(folder: Path, file: Path) -> int:
 if __name__ == "__main__":
     try:
         old, new = map(Path, sys.argv[1:])
-        print(f"{new}: {count(add_old_results(old, new), 'result')} from {old}")
+        print(f"{new}: {count(add_results(old, new), 'result')} from {old}")
     except ValueError:
         sys.exit("usage: python -m jacnorm.lab.results results/my my.jsonl")

@@ -1,18 +1,60 @@
-"""Training of any task, from settings to a folder with weights, metrics and a result."""
+"""Training of any task, from settings to a folder with weights, metrics and a result.
+
+Classification is one task; what else there is beside it are modules of their own.
+"""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, cast
 
 import torch
 
+from .errors import UsageError
 from .progress import Progress
 from .run import DivergedError, Run, Share, environment
 from .run_files import RunFiles, marked
 from .settings import Settings
-from .task import task_of
+
+
+class Task(Protocol):
+    """A module with these functions. Its settings are in `config.KINDS`."""
+
+    def check_names(self, config: Any) -> None:
+        """What the settings name exists, as far as that can be told at once."""
+
+    def load(self, config: Any, data_root: Path | str | None, runs: Path) -> Any:
+        """The data of a run, from where data sets are or from other runs."""
+
+    def check_start(self, config: Any, data: Any) -> None:
+        """A run can begin: told before there is a folder or a process for it."""
+
+    def start(
+        self, config: Any, data: Any, device: torch.device | str, share: Share | None = None
+    ) -> Run: ...
+
+    def told(self, config: Any, result: dict[str, Any]) -> str:
+        """A finished run, in a line."""
+
+
+MODULES = {
+    "classification": "classification",
+    "gan": "tasks.gan",
+    "policy": "tasks.policy",
+    "dqn": "tasks.dqn",
+}
+
+
+def task_of(config: Settings) -> Task:
+    """Imported when it is needed: tasks have dependencies of their own."""
+    try:
+        return cast(Task, import_module(f".{MODULES[config.task]}", __package__))
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("jacnorm"):
+            raise
+        raise UsageError(f"--task {config.task} needs {error.name}: pip install 'jacnorm[rl]'") from error
 
 
 def train(

@@ -34,6 +34,19 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"did you mean {plain[near[0]]!r}?" if near else f"choose one of {', '.join(names)}"
 
 
+def in_words(value: object) -> str:
+    """The value of a setting.
+
+    >>> in_words(None), in_words(True), in_words(1e-4), in_words("lenet")
+    ('–', 'yes', '0.0001', 'lenet')
+    """
+    if value is None:  # of no meaning for the method
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Columns as wide as their content, the first to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

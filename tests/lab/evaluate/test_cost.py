@@ -10,7 +10,7 @@ from jacnorm.lab.evaluate.times import KINDS
 from jacnorm.lab.figures.common import alone
 from jacnorm.lab.figures.cost import times
 from jacnorm.lab.nets import Normalized
-from jacnorm.lab.results import as_frame
+from jacnorm.lab.reproduce.measurement import as_frame
 
 
 @pytest.fixture(scope="module")

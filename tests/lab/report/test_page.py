@@ -16,7 +16,7 @@ from jacnorm.lab.report.content import collect
 from jacnorm.lab.report.front import Sentence
 from jacnorm.lab.report.page import to_html
 from jacnorm.lab.report.provenance import commands
-from jacnorm.lab.reproduce.catalog import all_items, find_items, question, with_numbers
+from jacnorm.lab.reproduce.catalog import all_items, find_items, question, read_item, with_numbers
 from jacnorm.lab.reproduce.chapter import FAILS, HOLDS, OPEN, UNTESTED, Outcome
 from jacnorm.lab.sweep.experiment import read_experiment
 
@@ -68,7 +68,8 @@ def reader(text):
 
 def test_it_is_whole(text, reader):
     assert text.startswith("<!doctype html>")
-    assert reader.tags["table"] == 1 + 3 + 2 + 1 + 2 + 1  # in short, table 1, figures 3, 4, 5, deviations
+    # In short, table 1, figures 3, 4, 5, readings, deviations.
+    assert reader.tags["table"] == 1 + 3 + 2 + 1 + 2 + 2 + 1
     assert reader.tags["svg"] == 1 + 5 + 3 + 2
     for heading in ("Table 1, KMNIST", "Figure 3, KMNIST", "Figure 4, KMNIST", "Figure 5, LeNet on KMNIST"):
         assert f">{heading}</h2>" in text
@@ -202,7 +203,12 @@ def test_a_quick_look_counts_no_claims(tmp_path):
 
 
 def test_it_is_the_same_each_time(results, text):
-    assert to_html(collect(all_items(EXPERIMENTS, results), results, EXPERIMENTS)) == text
+    items = [
+        item for name in ("table1", "figure4") for item in find_items(EXPERIMENTS, name, "kmnist", results)
+    ]
+    again = [drawing.svg for part in collect(items, results, EXPERIMENTS).parts for drawing in part.drawings]
+    assert len(again) > 2
+    assert all(svg in text for svg in again)
 
 
 def test_what_files_say_is_shown_as_text(tmp_path):
@@ -255,7 +261,7 @@ def test_training_is_counted_once_and_without_the_time_that_it_stood_still(tmp_p
     for experiment in experiments:
         publish(experiment.results, shared, 90.0)
         changed(experiment.results, shared, lambda line: line.replace('"seconds": [60.0]', slept))
-    content = collect(all_items(EXPERIMENTS, tmp_path))
+    content = collect([read_item(file, tmp_path) for file in files])
     assert len(content.parts) == 2
     assert content.trained == "1 network trained for a few epochs to choose settings"
     assert content.time == "3 minutes"
@@ -427,7 +433,8 @@ def test_pages_of_a_folder(results, tmp_path):
     assert main(["report", *where, "--out", str(tmp_path / "x.html"), "--markdown", str(tmp_path)]) == 0
     pages = {page.relative_to(tmp_path): page.read_text() for page in tmp_path.rglob("*.md")}
     names = ("table1-kmnist", "figure3-kmnist", "figure4-kmnist", "figure5-kmnist", "checks")
-    root = [Path(name) for name in ("README.md", "claims.md", "statistics.md", "deviations.md")]
+    there = ("README.md", "readings.md", "claims.md", "statistics.md", "deviations.md")
+    root = [Path(name) for name in there]
     assert set(pages) == {*root, *(Path(name) / "README.md" for name in names)}
     for page, text in pages.items():
         for link in re.findall(r"\]\(([^)#]+)", text):
@@ -444,7 +451,7 @@ def test_pages_of_a_folder(results, tmp_path):
     ("options", "message"),
     [
         (["--results", "nowhere"], "nowhere: there is no such folder; jacnorm sweep and reproduce make it"),
-        (["--results", "empty"], "no results of"),
+        (["--results", "empty", "--experiments", str(EXPERIMENTS / "quick")], "no results of"),
         (["--results", "empty", "--experiments", "nowhere"], "run this in a checkout"),
         (["nowhere.toml", "--results", "empty"], "nowhere.toml: there is no such file"),
     ],

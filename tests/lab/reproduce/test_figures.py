@@ -18,11 +18,11 @@ from jacnorm.lab.report.drawings import drawings
 from jacnorm.lab.reproduce.cost import TimeAndError
 from jacnorm.lab.reproduce.distances import Distances, percentiles
 from jacnorm.lab.reproduce.figures import figure, measure_missing, subjects
+from jacnorm.lab.reproduce.measurement import as_frame
 from jacnorm.lab.reproduce.networks import Bench, Network, networks
 from jacnorm.lab.reproduce.plan import FigurePlan
 from jacnorm.lab.reproduce.robustness import Robustness
 from jacnorm.lab.reproduce.runs import read_runs
-from jacnorm.lab.results import as_frame
 from jacnorm.lab.sweep.experiment import read_experiment
 
 EXPERIMENT = """

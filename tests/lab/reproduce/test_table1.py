@@ -384,8 +384,7 @@ def test_failed_runs_are_tried_again_when_asked(experiment, complete, tmp_path, 
                     publish(self.store.results, config, 95.6)
 
     monkeypatch.setattr("jacnorm.lab.commands.reproduce.LocalPool", Publishes)
-    monkeypatch.setattr("jacnorm.lab.sweep.run.load", lambda name, root: None)
-    monkeypatch.setattr("jacnorm.lab.sweep.run.check_nets", lambda runs, data: None)
+    monkeypatch.setattr("jacnorm.lab.sweep.run.check_nets", lambda *_: None)
     command = ["reproduce", "table1", f"--runs={store.runs}"]
     command += [f"--experiments={tmp_path / 'experiments'}"]
     assert main(command) == 1

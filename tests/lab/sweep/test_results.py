@@ -12,7 +12,15 @@ import pytest
 
 import jacnorm
 from jacnorm.lab.cli import main
-from jacnorm.lab.results import append_result, experiment_file, read_result, read_results, results_file
+from jacnorm.lab.results import (
+    add_results,
+    append_result,
+    experiment_file,
+    neighbours,
+    read_result,
+    read_results,
+    results_file,
+)
 
 
 def run(i, **more):
@@ -149,6 +157,31 @@ def test_results_lie_beside_their_experiment(tmp_path):
     theirs.touch()
     assert experiment_file(mine, "table1-x") == theirs
     assert experiment_file(theirs, "../my") == mine
+
+
+def test_experiments_of_a_folder_share_a_file(tmp_path):
+    """Each has its own lines, also of one run, and those of the others are beside it."""
+    checks = tmp_path / "paper" / "checks"
+    checks.mkdir(parents=True)
+    shared = checks / "results.jsonl"
+    shared.touch()
+    a, b = (results_file(checks / name) for name in ("a.toml", "b.toml"))
+    assert not read_results(a).records
+    for file, record in ((a, run(1)), (b, run(1)), (b, run(2)), (b, run(2))):
+        append_result(file, record)
+    assert ids(shared) == ["run-1", "run-1", "run-2"]
+    assert read_results(a).records == {"run-1": {"version": 1, **run(1)}}
+    assert list(read_results(b).records) == ["run-1", "run-2"]
+    assert neighbours(a) == [b]
+    assert neighbours(checks / "d.jsonl") == [a, b]
+    shared.write_bytes(shared.read_bytes()[:-1])
+    assert read_results(a).damaged == read_results(b).damaged == (f"{shared}, line 3: cut short",)
+    append_result(a, run(3))
+    assert ids(shared) == ["run-1", "run-1", "run-3"]
+    (checks / "b.jsonl").touch()  # a file of its own comes first
+    assert results_file(checks / "b.toml") == checks / "b.jsonl"
+    assert add_results(b, checks / "b.jsonl") == 1
+    assert read_results(checks / "b.jsonl").records == {"run-1": {"version": 1, **run(1)}}
 
 
 def test_results_of_before_are_carried_over_by_one_command(tmp_path, monkeypatch, capsys):

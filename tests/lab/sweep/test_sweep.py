@@ -82,7 +82,10 @@ def test_a_run_that_diverges_is_a_result(tmp_path, monkeypatch, capsys):
     assert f"({bad.id})  diverged: Epoch 1, step" in told.err
     assert "4 of 4 runs done, 0 running, 0 waiting, 0 failed, 1 of those done diverged" in told.out
     assert re.search(rf"^  diverged none s0, .*\({bad.id}\)  Epoch 1, step", told.out, re.MULTILINE)
-    assert "Diverged, so never chosen and without an accuracy: none s0, learning_rate 1000000.0" in told.out
+    assert (
+        "Diverged, so never chosen and without an accuracy: none s0, epochs 1, learning_rate 1000000.0"
+        in told.out
+    )
     assert "missing" not in told.out
     assert store.loss(good) < store.loss(bad) == float("inf")
     for line in store.results.read_text().splitlines():

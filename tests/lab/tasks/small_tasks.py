@@ -2,8 +2,7 @@
 
 from jacnorm.lab.config import make_config
 from jacnorm.lab.progress import Progress
-from jacnorm.lab.task import task_of
-from jacnorm.lab.train import train
+from jacnorm.lab.train import task_of, train
 
 SMALL = {
     "dqn": {

@@ -15,7 +15,7 @@ from jacnorm.lab.run import DivergedError
 from jacnorm.lab.settings import ConfigError
 from jacnorm.lab.sweep.experiment import read_experiment
 from jacnorm.lab.sweep.run import check_names
-from jacnorm.lab.task import task_of
+from jacnorm.lab.train import task_of
 
 
 def started(config, tmp_path):

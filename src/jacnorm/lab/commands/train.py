@@ -21,8 +21,7 @@ from ..progress import Progress
 from ..run import Share, processes
 from ..run_files import finished_epochs, locked, read_settings, tidy
 from ..settings import Settings, read_as
-from ..task import task_of
-from ..train import train
+from ..train import task_of, train
 from ..wording import count
 
 RUNS = Path("runs")

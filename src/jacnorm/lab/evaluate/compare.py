@@ -8,7 +8,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from ..config import make_config
-from ..wording import table
+from ..wording import in_words, table
 from .kinds import rows, shown
 
 Record = dict[str, Any]
@@ -99,14 +99,8 @@ def _label(config: dict[str, Any], all_configs: Sequence[dict[str, Any]]) -> str
     name = make_config(config).label
     alike = [other for other in all_configs if make_config(other).label == name]
     told = [
-        f"{NAMES.get(key, key.replace('_', ' '))} = {_shown(value)}"
+        f"{NAMES.get(key, key.replace('_', ' '))} = {in_words(value)}"
         for key, value in config.items()
         if key not in ("method", "seed") and any(other[key] != value for other in alike)
     ]
     return ", ".join([name, *told])
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""Figures of evaluations: a panel is a function from axes and a frame of networks (`results.as_frame`)."""
+"""Figures of evaluations: a panel is a function from axes and a frame of networks (`as_frame`)."""
 
 from .draw import draw
 

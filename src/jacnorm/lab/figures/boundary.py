@@ -48,6 +48,11 @@ def boundary(frame: pd.DataFrame) -> Figure:
     axes.set_xlabel("distance to the boundary, 2-norm in pixels")
     tidy(axes)
     axes.grid(visible=False, axis="y")
+    _add_legend(figure, parts)
+    return figure
+
+
+def _add_legend(figure: Figure, parts: dict[str, list[Any]]) -> None:
     whole = [part for of in parts.values() for part in of]
     names = [text for text, _ in KINDS.values()]
     names[-1] = f"{whole[0]['directions']} random directions"
@@ -65,4 +70,3 @@ def boundary(frame: pd.DataFrame) -> Figure:
         ncols=1,
         loc="outside upper center",
     )
-    return figure

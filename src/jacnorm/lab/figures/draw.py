@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from ..evaluate.compare import Record, grouped
 from ..pictures import save_figure
-from ..results import as_frame
+from ..reproduce.measurement import as_frame
 from .boundary import boundary
 from .character import calibration, landscape
 from .common import alone

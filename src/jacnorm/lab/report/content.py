@@ -156,7 +156,7 @@ def collect(
 ) -> Content:
     """`folder` has the experiments, and what stands on the first screen, if one is wanted."""
     held_out = [item.with_protocol("held-out") for item in items]  # the clean protocol
-    all_of_them = [*items, *(item for item in held_out if item not in items)]
+    all_of_them = [*items, *(item for item in held_out if item.has_results and item not in items)]
     told = tuple((item, read_chapter(item)) for item in all_of_them)
     present = [(item, chapter) for item, chapter in told if not chapter.empty]
     theirs = [item for item, _ in present if item.is_papers or item.is_quick]

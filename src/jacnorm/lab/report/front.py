@@ -79,7 +79,9 @@ def overview(told: Told) -> Table | None:
     labels = dict.fromkeys(label for table, _ in there for label in table.labels)
     nothing = (NOTHING, NOTHING, NOTHING)
     rows = [(label, *(cell for of in columns for cell in of.get(label, nothing))) for label in labels]
-    caption = "Test accuracy in percent, mean ± standard deviation over five networks."
+    seeds = sorted({len({run.seed for run in table.runs}) for table, _ in there})
+    some = " or ".join(map(str, seeds))
+    caption = f"Test accuracy in percent, mean ± standard deviation over {some} networks."
     return Table(caption, tuple(header), tuple(rows))
 
 

@@ -19,12 +19,13 @@ from pathlib import Path
 
 from ..config import LABELS, ConfigError, read_toml
 from ..errors import UsageError
-from ..results import as_frame, experiment_file, experiment_name, results_file
+from ..results import experiment_file, experiment_name, results_file, written_at
 from ..sweep.experiment import Experiment, read_experiment
 from ..tasks.chapter import chapter as of_trials
 from ..wording import NOTHING, did_you_mean, plain
 from .chapter import Chapter, Quantities
 from .figures import figure
+from .measurement import as_frame
 from .plan import FigurePlan, read_figure
 from .table1 import table1
 
@@ -55,6 +56,10 @@ class Item:
     @property
     def data(self) -> str:
         return str(self.table.runs[0].source)
+
+    @property
+    def has_results(self) -> bool:
+        return bool(written_at((self.figure or self.table).results))
 
     @property
     def table_file(self) -> Path:
@@ -167,12 +172,11 @@ def quantities_in(file: Path, folder: Path | None) -> Quantities:
     """Of the experiment in a file; nothing if there is no such file."""
     if not file.exists():
         return {}
-    results = results_file(file, folder)
-    return _quantities(file, folder, results.stat().st_mtime_ns if results.exists() else 0)
+    return _quantities(file, folder, *written_at(results_file(file, folder)))
 
 
 @lru_cache
-def _quantities(file: Path, folder: Path | None, _written: int) -> Quantities:
+def _quantities(file: Path, folder: Path | None, *_written: int) -> Quantities:
     """Once: prose has many numbers."""
     return _chapter(read_item(file, folder)).quantities
 

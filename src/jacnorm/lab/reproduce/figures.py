@@ -15,12 +15,13 @@ from tqdm import tqdm
 
 from ..claim import Claim
 from ..nets import is_own
-from ..results import Results, append_result, as_frame, neighbours, read_results, select, short
+from ..results import Results, append_result, neighbours, read_results, select, short
 from ..run import environment
 from ..sweep.experiment import Experiment
 from ..wording import count
 from .chapter import Chapter
 from .claims import decide
+from .measurement import as_frame
 from .networks import Bench, Network, kept_networks, networks, unpack
 from .plan import FigurePlan
 from .runs import Runs, read_runs

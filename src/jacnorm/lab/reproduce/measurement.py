@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pandas as pd
 
+from ..results import Result
 from .chapter import Quantities, Table
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 class Measurement(ABC):
     """Frozen dataclasses, whose fields are the settings that [measure] may have.
 
-    A frame has a row for each network that is measured whole, as `results.as_frame` makes it.
+    A frame has a row for each network that is measured whole, as `as_frame` makes it.
     """
 
     methods: tuple[str, ...] | None = None  # the methods whose networks it needs; None is all of them
@@ -42,6 +43,17 @@ class Measurement(ABC):
 
     @abstractmethod
     def tables(self, frame: pd.DataFrame) -> tuple[Table, ...]: ...
+
+
+def as_frame(groups: Mapping[str, Sequence[Result]]) -> pd.DataFrame:
+    """A row a network, with what its group is called (`method`), its seed and its record.
+
+    All names of `groups` are categories of `method`, also those without any networks.
+    """
+    records = [record for of in groups.values() for record in of]
+    methods = pd.Categorical([name for name, of in groups.items() for _ in of], categories=list(groups))
+    seeds = [record["config"]["seed"] for record in records]
+    return pd.DataFrame({"method": methods, "seed": seeds, "record": pd.Series(records, dtype=object)})
 
 
 def by_seed(frame: pd.DataFrame, values: Any) -> pd.DataFrame:

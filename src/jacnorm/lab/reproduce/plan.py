@@ -22,13 +22,13 @@ import pandas as pd
 
 from ..claim import Claim, read_claims
 from ..config import ConfigError, read_toml
-from ..results import as_frame, experiment_file, experiment_name, results_file
+from ..results import experiment_file, experiment_name, results_file
 from ..sweep.experiment import of_protocol
 from ..wording import did_you_mean
 from .chapter import Quantities
 from .cost import TimeAndError
 from .distances import Distances
-from .measurement import Measurement
+from .measurement import Measurement, as_frame
 from .robustness import Robustness
 
 MEASUREMENTS: dict[int, type[Any]] = {3: Robustness, 4: Distances, 5: TimeAndError}

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pandas as pd
 
 from ..config import TOLD_BY_THE_LABEL, RunConfig, field_names
 from ..sweep.experiment import Experiment
-from ..wording import NOTHING, count, mean_sd, plain, signed, spread
+from ..wording import count, in_words, mean_sd, plain, signed, spread
 from .chapter import POINTS, Chapter, Outcome, Quantities, Table
 from .claims import decide, standard_errors
 from .runs import LATE, Runs, read_runs
@@ -168,7 +167,7 @@ def _settings_table(runs: Runs) -> Table:
     for label, choice in runs.choices.iterrows():
         setting = choice["config"].relevant()
         edge = "*" * (len(grid) > 2 and setting.get("weight") in (grid[0], grid[-1]))  # of two, each is
-        cells = [edge * (name == "weight") + _shown(setting.get(name)) for name in names]
+        cells = [edge * (name == "weight") + in_words(setting.get(name)) for name in names]
         ended = runs.networks["loss"][runs.networks["method"] == label]
         ends = [spread(ended, 3)] if screened else []
         losses = (plain(choice["loss"], 3), plain(choice["next_best"], 3), *ends)
@@ -230,20 +229,8 @@ def differing_settings(a: RunConfig, b: RunConfig) -> str:
     ours, theirs = a.relevant(), b.relevant()
     told = TOLD_BY_THE_LABEL | ({"weight"} if a.method != b.method else set())  # each has a λ of its own
     names = [n for n in field_names() if n in ours and n in theirs and n not in told and ours[n] != theirs[n]]
-    return ", ".join(f"{_title(name)} {_shown(ours[name])} and {_shown(theirs[name])}" for name in names)
+    return ", ".join(f"{_title(name)} {in_words(ours[name])} and {in_words(theirs[name])}" for name in names)
 
 
 def _title(name: str) -> str:
     return "λ" if name == "weight" else name.replace("_", " ")
-
-
-def _shown(value: Any) -> str:
-    """
-    >>> _shown(None), _shown(True), _shown(1e-4), _shown("lenet")
-    ('–', 'yes', '0.0001', 'lenet')
-    """
-    if value is None:  # of no meaning for the method
-        return NOTHING
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -17,7 +17,7 @@ from ..nets import NetError
 from ..progress import duration
 from ..results import NewerVersionError
 from ..settings import Settings
-from ..task import task_of
+from ..train import task_of
 from ..wording import count
 from .experiment import Experiment, names, unique
 from .pool import Pool

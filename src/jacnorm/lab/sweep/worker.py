@@ -21,8 +21,7 @@ from ..config import make_config
 from ..progress import Progress
 from ..run import DivergedError
 from ..settings import Settings
-from ..task import task_of
-from ..train import train
+from ..train import task_of, train
 from .pool import LOCKED_ELSEWHERE
 from .store import Store
 
