@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import html
+import io
+import re
 from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -87,6 +91,23 @@ def save_figure(figure: Figure, path: Path) -> None:
         figure.savefig(path, dpi=150)
     except (ValueError, OSError) as error:  # an ending that matplotlib does not know, or no permission
         raise UsageError(f"{path}: {error}") from error
+
+
+def to_svg(figure: Figure, name: str, caption: str) -> str:
+    """Text stays text, to be small, searched and read aloud; ids of its own, so that many fit in one page."""
+    buffer = io.StringIO()
+    with rc_context({"svg.hashsalt": "jacnorm", "svg.fonttype": "none"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :].strip()
+    text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    text = text.replace('xlink:href="#', f'xlink:href="#{name}-').replace("url(#", f"url(#{name}-")
+    text = re.sub(r'^(<svg[^>]*?) width="[^"]*"', r"\1", text)
+    text = re.sub(r'^(<svg[^>]*?) height="[^"]*"', r"\1", text)
+    width = 96 * figure.get_figwidth()
+    size = f"max-width: {width:.0f}px; min-width: {0.6 * width:.0f}px"  # letters no larger, no tinier
+    return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(caption)}" style="{size}"', 1)
 
 
 def _histogram(axes: Any, sigma: Any, units: str) -> None:

@@ -29,13 +29,15 @@ class Sensitivity:
 
 
 @torch.no_grad()
-def sensitivities(model: nn.Module, x: Tensor, *, tol: float = 1e-3, quiet: bool = False) -> Sensitivity:
-    """σ of the model at each of the inputs x, chunk by chunk."""
+def sensitivities(
+    model: nn.Module, x: Tensor, *, tol: float = 1e-3, quiet: bool = False, at: str | None = None
+) -> Sensitivity:
+    """σ of the model at each of the inputs x, chunk by chunk; from the output of the submodule `at` on."""
     model.eval()
     parts: list[tuple[Tensor, ...]] = []
-    with tqdm(total=len(x), unit=" images", disable=True if quiet else None, desc="measuring") as bar:
+    with tqdm(total=len(x), unit=" samples", disable=True if quiet else None, desc="measuring") as bar:
         for chunk in x.split(CHUNK):
-            J = linearize(model, chunk)
+            J = linearize(model, chunk, at=at)
             e = spectral_norm(J, tol=tol)
             predicted = J.output.flatten(1).argmax(1)
             parts.append((e.sigma, e.residual, e.converged, predicted))
@@ -44,9 +46,9 @@ def sensitivities(model: nn.Module, x: Tensor, *, tol: float = 1e-3, quiet: bool
 
 
 @torch.no_grad()
-def directions(model: nn.Module, x: Tensor, k: int) -> SingularVectors:
+def directions(model: nn.Module, x: Tensor, k: int, at: str | None = None) -> SingularVectors:
     """The k changes of each of these few inputs that the output sees most."""
-    found = singular_vectors(linearize(model.eval(), x), k)
+    found = singular_vectors(linearize(model.eval(), x, at=at), k)
     return SingularVectors(*(part.cpu() for part in found))
 
 

@@ -45,7 +45,7 @@ def add(commands: Any) -> None:
         parser.add_argument(f"--{name}", help=evaluation.text, **how)
     parser.add_argument(
         "--epsilon",
-        type=_radius,
+        type=radius,
         metavar="E",
         help="of --attacks and --judge, in pixels from 0 to 1: 8/255 or 0.03 (default: the paper's 32/255). "
         "PGD and TPGD take 40 steps of 2/255, so that more than 80/255 is out of their reach",
@@ -107,9 +107,9 @@ def _attack_names(text: str) -> list[str]:
     return names
 
 
-def _radius(text: str) -> float:
+def radius(text: str) -> float:
     """
-    >>> _radius("8/255") == 8 / 255, _radius("0.03"), _radius("1e-2")
+    >>> radius("8/255") == 8 / 255, radius("0.03"), radius("1e-2")
     (True, 0.03, 0.01)
     """
     try:

@@ -35,16 +35,7 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("folder", type=Path, nargs="?", metavar="RUN", help="the folder of a finished run")
     parser.add_argument("--net", help="instead of a run: a net's name, or package.module:factory")
-    parser.add_argument(
-        "--weights", type=Path, help="weights for --net: .safetensors, or a state_dict in .pt"
-    )
-    parser.add_argument(
-        "--takes",
-        choices=tuple(UNITS),
-        help="what --net was trained on: images with mean 0 and standard deviation 1 (default), or pixels",
-    )
-    parser.add_argument("--data", help="the data set (default: the run's)")
-    parser.add_argument("--split", choices=("test", "train"), default="test")
+    add_data_and_net(parser, "--net")
     parser.add_argument("--units", choices=tuple(UNITS), default="normalized", help="σ with respect to what")
     parser.add_argument("--images", type=int, metavar="N", help="only the first N images")
     parser.add_argument("--top", type=int, default=10, help="how many of the most sensitive images to list")
@@ -60,6 +51,20 @@ def add(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
+def add_data_and_net(parser: argparse.ArgumentParser, net: str) -> None:
+    """The options that `data_and_model` looks at, besides `folder` and `net`."""
+    parser.add_argument(
+        "--weights", type=Path, help=f"weights for {net}: .safetensors, or a state_dict in .pt"
+    )
+    parser.add_argument(
+        "--takes",
+        choices=tuple(UNITS),
+        help=f"what {net} was trained on: images with mean 0 and standard deviation 1 (default), or pixels",
+    )
+    parser.add_argument("--data", help="the data set (default: the run's)")
+    parser.add_argument("--split", choices=("test", "train"), default="test")
+
+
 def run(args: argparse.Namespace) -> None:
     device = use_machine(args)
     if args.picture:
@@ -68,7 +73,7 @@ def run(args: argparse.Namespace) -> None:
     elif args.vectors is not None:
         raise UsageError("--vectors goes with --picture: where shall they be drawn?")
     need_one_or_more(args, "images", "top", "vectors")
-    data, model = _data_and_model(args)
+    data, model = data_and_model(args)
     split = getattr(data, args.split)
     images, labels = split.images[: args.images], split.labels[: args.images]
     model = model.to(device)
@@ -95,7 +100,8 @@ def run(args: argparse.Namespace) -> None:
             print(f"picture: {args.picture}")
 
 
-def _data_and_model(args: argparse.Namespace) -> tuple[DataSet, Normalized]:
+def data_and_model(args: argparse.Namespace) -> tuple[DataSet, Normalized]:
+    """What a command was asked to look at: the data set, and a run's network or one of the user's own."""
     if (args.folder is None) == (args.net is None):
         raise UsageError("name either the folder of a run or --net, and not both")
     if args.folder is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from math import sqrt
 from typing import Any
 
 import torch
@@ -58,6 +59,18 @@ def is_right(model: nn.Module, split: Split) -> Tensor:
 def share(these: Tensor) -> float:
     """The part of them that is true."""
     return float(these.double().mean())
+
+
+def wilson(part: float, count: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share that was counted on so many images.
+
+    >>> [round(end, 3) for end in wilson(0.9, 100)], [round(end, 3) for end in wilson(1.0, 100)]
+    ([0.826, 0.945], [0.963, 1.0])
+    """
+    z = 1.959964
+    middle = part + z**2 / (2 * count)
+    half = z * sqrt(part * (1 - part) / count + (z / (2 * count)) ** 2)
+    return max(0.0, (middle - half) / (1 + z**2 / count)), min(1.0, (middle + half) / (1 + z**2 / count))
 
 
 def progress(total: int, what: str, unit: str = " images") -> Any:

@@ -1,0 +1,364 @@
+"""What a card says: numbers as words, rows and samples, ready for the page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..evaluate.common import wilson
+from ..wording import plain
+from . import drawings
+from .measuring import Measured
+from .subject import Kind
+
+CLASSES = 12  # with a row of their own
+FEATURES = 5  # of a sample
+OVERALL = 10  # of a table
+SMALL_CLASS = 10  # samples
+QUARTERS = ("lowest", "second", "third", "highest")  # quarters by σ
+LENGTH = {
+    "images": "The length of a change is its 2-norm over all {inputs} values, {units}: "
+    "changing every one of them by 0.01 has length {hundredth}.",
+    "table": "Changes are counted in standard deviations of each feature: moving one feature by one standard "
+    "deviation has length 1.",
+    "text": "Changes are made to the embedding of each token, the output of <code>{at}</code>; the embedding of a "
+    "token has length {size} on average.",
+}
+EVALUATION_ONLY = "This was evaluation mode."  # the doctor's advice for training
+
+
+@dataclass(frozen=True)
+class Tile:
+    label: str
+    number: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """A part of the samples; σ as a bar from 5 % to 95 % with a mark at the median, in percent of the width."""
+
+    name: str
+    count: int
+    accuracy: str
+    median: str
+    start: float
+    end: float
+    mark: float
+
+
+@dataclass(frozen=True)
+class Part:
+    """Of a sample: a feature or a token, how much of the direction it is, and its value."""
+
+    name: str
+    weight: float  # of a feature its part of v, of a token its part of ‖v‖²
+    value: str = ""
+
+
+@dataclass(frozen=True)
+class Shown:
+    index: int
+    sigma: str
+    label: str
+    predicted: str
+    gains: str
+    loses: str
+    image: str = ""
+    direction: str = ""
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def wrong(self) -> bool:
+        return self.label != self.predicted
+
+
+@dataclass(frozen=True, eq=False)
+class Content:
+    title: str
+    about: str  # which data, in a line
+    rerun: str
+    facts: dict[str, str]  # versions, the weights' digest
+    m: Measured
+
+    @property
+    def kind(self) -> Kind:
+        return self.m.subject.kind
+
+    @property
+    def sample(self) -> str:
+        return self.m.subject.sample
+
+    @cached_property
+    def _median(self) -> float:
+        return float(self.m.sensitivity.sigma.median())
+
+    @cached_property
+    def _reach(self) -> float:
+        return float(self.m.reach[self.m.right].median()) if self.m.right.any() else 0.0
+
+    @property
+    def tiles(self) -> list[Tile]:
+        m = self.m
+        sigma, right = m.sensitivity.sigma, m.right
+        low, high = sigma.quantile(torch.tensor([0.05, 0.95], dtype=sigma.dtype)).tolist()
+        accuracy = float(right.double().mean())
+        level = m.noise.levels[-2]
+        return [
+            Tile("accuracy", percent(accuracy), f"{interval(accuracy, len(right))}, {len(right):,} {self.sample}s"),
+            Tile("σ, median", number(self._median), f"nine in ten from {number(low)} to {number(high)}"),
+            Tile(
+                "safe to first order",
+                number(self._reach),
+                "length of a change that cannot alter the class, median of those that are right",
+            ),
+            Tile(
+                "under noise",
+                percent(m.noise.accuracy[-2]),
+                f"{self.noise_of(level)}; {interval(m.noise.accuracy[-2], m.noise.count)}",
+            ),
+            Tile(
+                "under attack",
+                percent(m.attack.left[-1]),
+                f"{self.strength}; {interval(m.attack.left[-1], m.attack.count)}, {m.attack.count} {self.sample}s",
+            ),
+            self._bound_tile(),
+        ]
+
+    def _bound_tile(self) -> Tile:
+        b = self.m.bound
+        if b.value is None:
+            return Tile("upper bound", "none", "the product of the layers' norms is not to be had; see below")
+        assert b.times is not None
+        return Tile("upper bound of σ", number(b.value), f"product of the layers: {number(b.times)} times the largest σ")
+
+    @property
+    def verdict(self) -> str:
+        """The numbers in two sentences."""
+        margins = self.m.margin[self.m.right]
+        lead = number(float(margins.median())) if len(margins) else "0"
+        return (
+            f"At a typical {self.sample} a small change of length r moves the scores by at most "
+            f"{number(self._median)} · r, and the right score leads by {lead}. "
+            f"{percent(float(self.m.right.double().mean()))} are classified correctly, and of "
+            f"{self.m.attack.count} {self.sample}s {percent(self.m.attack.left[-1])} still are after "
+            f"{self.attackers} ({self.strength})."
+        )
+
+    @property
+    def attackers(self) -> str:
+        return "changes of one token" if self.kind == "text" else "four strong attacks"
+
+    @property
+    def strength(self) -> str:
+        e = self.m.attack.epsilon
+        if self.kind == "images":
+            return f"every pixel by up to {255 * e:.3g}/255" + ("" if self._pixels else " of its channel's range")
+        if self.kind == "table":
+            return f"every feature by up to {e:.3g} standard deviations"
+        return "one token changed"
+
+    def noise_of(self, level: float) -> str:
+        what = {"images": "on each pixel", "table": "of each feature's", "text": "of the embedding's size"}[self.kind]
+        return f"standard deviation {level:g} {what}"
+
+    @property
+    def _pixels(self) -> bool:
+        return self.m.subject.units.startswith("pixels")
+
+    @property
+    def length(self) -> str:
+        """How changes are measured. (Markup: it holds a name of the model's.)"""
+        s = self.m.subject
+        inputs = s.x[0].numel()
+        size = ""
+        if s.at is not None:
+            with torch.no_grad():
+                module: Any = s.model.get_submodule(s.at)
+                size = number(float(module(s.x).norm(dim=-1).mean()))
+        units = s.units if self._pixels else "in the model's own units"
+        return LENGTH[self.kind].format(
+            inputs=f"{inputs:,}", units=units, hundredth=number(0.01 * inputs**0.5), at=s.at, size=size
+        )
+
+    @property
+    def quality(self) -> str:
+        """How good the numbers are."""
+        s = self.m.sensitivity
+        relative = s.residual / s.sigma.clamp_min(torch.finfo(s.sigma.dtype).tiny)
+        told = f"Every σ is within {float(relative.max()):.0e} (relative) of a singular value of J"
+        failed = int((~s.converged).sum())
+        return told + (f"; {failed} did not reach the tolerance." if failed else ".")
+
+    @cached_property
+    def _scale(self) -> float:
+        return float(self.m.sensitivity.sigma.quantile(0.99)) or 1.0
+
+    def _row(self, name: str, of: Tensor) -> Row:
+        sigma = self.m.sensitivity.sigma[of]
+        low, middle, high = sigma.quantile(torch.tensor([0.05, 0.5, 0.95], dtype=sigma.dtype)).tolist()
+        start, mark, end = (min(100.0, 100 * value / self._scale) for value in (low, middle, high))
+        accuracy = percent(float(self.m.right[of].double().mean()))
+        return Row(name, int(of.sum()), accuracy, number(middle), start, end - start, mark)
+
+    @property
+    def rows(self) -> list[Row]:
+        """All together, then class by class, the most sensitive first; of many the ends."""
+        y = self.m.subject.y.cpu()
+        rows = [self._row(name, y == i) for i, name in enumerate(self.m.subject.classes) if (y == i).any()]
+        rows.sort(key=lambda row: -row.mark)
+        kept = rows if len(rows) <= CLASSES else [*rows[: CLASSES // 2], *rows[-CLASSES // 2 :]]
+        return [self._row("all", torch.ones_like(y, dtype=torch.bool)), *kept]
+
+    @property
+    def folded(self) -> int:
+        """Classes without a row."""
+        return max(0, len(self.m.subject.y.unique()) - CLASSES)
+
+    @property
+    def quarters(self) -> list[tuple[str, ...]]:
+        """σ from low to high, with what becomes of accuracy and margin."""
+        m = self.m
+        found = []
+        for name, of in zip(QUARTERS, m.sensitivity.sigma.argsort().tensor_split(4), strict=True):
+            if len(of):
+                sigma, part = m.sensitivity.sigma[of], float(m.right[of].double().mean())
+                ends = f"{number(float(sigma.min()))}–{number(float(sigma.max()))}"
+                middle = [number(float(t[of].median())) for t in (m.margin, m.reach)]
+                found.append((name, ends, percent(part), interval(part, len(of)), *middle))
+        return found
+
+    @property
+    def wrong_and_right(self) -> str:
+        sigma, right = self.m.sensitivity.sigma, self.m.right
+        if right.all():
+            return f"All {self.sample}s are classified correctly."
+        if not right.any():
+            return f"No {self.sample} is classified correctly."
+        wrong, ok = float(sigma[~right].median()), float(sigma[right].median())
+        return (
+            f"Where the model is wrong ({int((~right).sum())} {self.sample}s), the median σ is {number(wrong)}; "
+            f"where it is right, {number(ok)}."
+        )
+
+    @property
+    def most(self) -> list[Shown]:
+        return self._shown[: len(self._shown) // 2]
+
+    @property
+    def least(self) -> list[Shown]:
+        return self._shown[len(self._shown) // 2 :]
+
+    @cached_property
+    def _shown(self) -> list[Shown]:
+        return [self._one(n, int(i)) for n, i in enumerate(self.m.shown)]
+
+    def _one(self, n: int, i: int) -> Shown:
+        m, s = self.m, self.m.subject
+        u, v = m.vectors.U[n, 0], m.vectors.V[n, 0]
+        names = s.classes
+        said = (number(float(m.sensitivity.sigma[i])), names[int(s.y[i])], names[int(m.sensitivity.predicted[i])])
+        ends = names[int(u.argmax())], names[int(u.argmin())]
+        if s.kind == "images":
+            return Shown(i, *said, *ends, drawings.image(s.x[i].cpu()), drawings.direction(v))
+        parts = self._features(v, s.x[i].cpu()) if s.kind == "table" else self._tokens(v, s.x[i].cpu())
+        return Shown(i, *said, *ends, parts=parts)
+
+    def _features(self, v: Tensor, z: Tensor) -> tuple[Part, ...]:
+        top = v.abs().argsort(descending=True)[:FEATURES].tolist()
+        return tuple(Part(self.m.subject.names[j], float(v[j]), signed(float(z[j]))) for j in top)
+
+    def _tokens(self, v: Tensor, tokens: Tensor) -> tuple[Part, ...]:
+        module: Any = self.m.subject.model.get_submodule(self.m.subject.at or "")
+        weights = v.square().sum(-1)
+        named = self.m.subject.names
+        pairs = zip(tokens.tolist(), weights.tolist(), strict=True)
+        return tuple(Part(named[token], weight) for token, weight in pairs if token != module.padding_idx)
+
+    @property
+    def overall(self) -> list[Part]:
+        """Of a table: the features that σ² comes from, on average."""
+        if self.m.overall is None:
+            return []
+        top = self.m.overall.argsort(descending=True)[:OVERALL].tolist()
+        return [Part(self.m.subject.names[j], float(self.m.overall[j]), percent(float(self.m.overall[j]))) for j in top]
+
+    @property
+    def attacks(self) -> list[tuple[str, str, str, float]]:
+        """What is left after each: its name, the part, its interval, and the part in percent."""
+        a = self.m.attack
+        names = ("without attack", *(("+ " if i else "") + name for i, name in enumerate(a.names)))
+        parts = (a.clean, *a.left)
+        return [(n, percent(p), interval(p, a.count), 100 * p) for n, p in zip(names, parts, strict=True)]
+
+    @property
+    def beware(self) -> list[str]:
+        m = self.m
+        found = [f"{w}" for w in m.diagnosis.warnings if not w.startswith(EVALUATION_ONLY)]
+        if m.attack.alarm:
+            found.insert(0, m.attack.alarm[0].upper() + m.attack.alarm[1:] + ".")
+        if m.diagnosis.reason:
+            found.append(f"These calls have no rule and go by autograd: {m.diagnosis.reason}.")
+        counts = torch.bincount(m.subject.y.cpu(), minlength=len(m.subject.classes))
+        if few := [name for name, n in zip(m.subject.classes, counts.tolist(), strict=True) if 0 < n < SMALL_CLASS]:
+            some = ", ".join(few[:5]) + (" …" if len(few) > 5 else "")
+            found.append(f"Fewer than {SMALL_CLASS} samples of a class: {some}. Their rows say little.")
+        low, high = wilson(m.attack.left[-1], m.attack.count)
+        if high - low > 0.1:
+            found.append(
+                f"{m.attack.count} {self.sample}s were attacked: what is left is known to "
+                f"±{50 * (high - low):.0f} points only. A larger attacked= says more, and takes longer."
+            )
+        if self.kind == "text":
+            found.append("A changed token may change what a text says: then another answer is no mistake.")
+        return found
+
+    @property
+    def histogram(self) -> str:
+        return drawings.histogram(self.m)
+
+    @property
+    def relation(self) -> str:
+        return drawings.relation(self.m)
+
+    @property
+    def noise(self) -> str:
+        return drawings.noise(self.m)
+
+
+def number(value: float) -> str:
+    """Three digits.
+
+    >>> number(5.1234), number(0.01234), number(12345.6), number(0), number(-2), number(1e-9)
+    ('5.12', '0.0123', '12,300', '0', '−2.00', '1.00e−09')
+    """
+    rounded = float(f"{value:.3g}")
+    if rounded == 0 or abs(rounded) >= 100:
+        return f"{rounded:,.0f}".replace("-", "−")
+    return f"{rounded:#.3g}".replace("-", "−")
+
+
+def percent(part: float) -> str:
+    """
+    >>> percent(0.9634), percent(0.0), percent(1.0)
+    ('96.3 %', '0 %', '100 %')
+    """
+    return f"{100 * part:.1f}".removesuffix(".0") + " %"
+
+
+def interval(part: float, count: int) -> str:
+    """
+    >>> interval(0.9, 100)
+    '83 to 94 %'
+    """
+    low, high = wilson(part, count)
+    digits = 0 if high - low > 0.03 else 1
+    return f"{100 * low:.{digits}f} to {100 * high:.{digits}f} %"
+
+
+def signed(value: float) -> str:
+    return ("+" if value > 0 else "") + plain(value, 1)
