@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from .. import SingularVectors
+from ..plots import draw_direction, draw_histogram
 from .errors import UsageError
 from .sensitivity import Sensitivity
 
@@ -49,7 +50,7 @@ def sensitivity_picture(
     left, right = halves
     axes = left.subplots()
     axes.set_box_aspect(None if k == 1 else 1.1)  # beside many pictures it would be a tower
-    _histogram(axes, s.sigma.numpy(), units)
+    draw_histogram(axes, s.sigma.numpy(), "images", f", with respect to {units}")
     right.suptitle(
         "Most sensitive images, and the changes (blue: brighter, red: darker) that\n"
         "move their outputs most, with the class that gains (↑) and the one that loses (↓)",
@@ -63,7 +64,7 @@ def sensitivity_picture(
         column[0].set_title(_names(i, s, labels, classes), fontsize=8)
         column[0].imshow(_picture(images[i]), cmap="gray", vmin=0, vmax=1)
         for j, axes in enumerate(column[1:]):
-            _direction(axes, vectors.V[n, j].sum(0).numpy())
+            draw_direction(axes, vectors.V[n, j].sum(0).numpy())
             u = vectors.U[n, j].flatten()
             size = rf"$\sigma_{{{j + 1}}}$ = {vectors.S[n, j]:#.3g}"
             moved = f"{classes[int(u.argmax())]} ↑  {classes[int(u.argmin())]} ↓"
@@ -108,21 +109,6 @@ def to_svg(figure: Figure, name: str, caption: str) -> str:
     width = 96 * figure.get_figwidth()
     size = f"max-width: {width:.0f}px; min-width: {0.6 * width:.0f}px"  # letters no larger, no tinier
     return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(caption)}" style="{size}"', 1)
-
-
-def _histogram(axes: Any, sigma: Any, units: str) -> None:
-    axes.hist(sigma, bins=40, color="0.55", edgecolor="white", linewidth=0.4)
-    median = float(np.median(sigma))
-    axes.axvline(median, color="black", linestyle="--", linewidth=1.2)
-    axes.set_title(f"median {median:#.3g} (dashed), largest {sigma.max():#.3g}", fontsize=10)
-    axes.set_xlabel(f"σ = ‖J(x)‖₂, with respect to {units}")
-    axes.set_ylabel("images")
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def _direction(axes: Any, v: Any) -> None:
-    bound = float(np.abs(v).max()) or 1.0
-    axes.imshow(v, cmap="RdBu", vmin=-bound, vmax=bound)
 
 
 def _names(i: int, s: Sensitivity, labels: Tensor, classes: tuple[str, ...]) -> str:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..evaluate.common import wilson
-from ..wording import plain
+from ..wording import signed
 from . import drawings
 from .measuring import Measured
 from .subject import Kind
@@ -109,7 +109,11 @@ class Content:
         accuracy = float(right.double().mean())
         level = m.noise.levels[-2]
         return [
-            Tile("accuracy", percent(accuracy), f"{interval(accuracy, len(right))}, {len(right):,} {self.sample}s"),
+            Tile(
+                "accuracy",
+                percent(accuracy),
+                f"{interval(accuracy, len(right))}, {len(right):,} {self.sample}s",
+            ),
             Tile("σ, median", number(self._median), f"nine in ten from {number(low)} to {number(high)}"),
             Tile(
                 "safe to first order",
@@ -119,7 +123,7 @@ class Content:
             Tile(
                 "under noise",
                 percent(m.noise.accuracy[-2]),
-                f"{self.noise_of(level)}; {interval(m.noise.accuracy[-2], m.noise.count)}",
+                f"with {self.noise_of(level)}; {interval(m.noise.accuracy[-2], m.noise.count)}",
             ),
             Tile(
                 "under attack",
@@ -133,8 +137,12 @@ class Content:
         b = self.m.bound
         if b.value is None:
             return Tile("upper bound", "none", "the product of the layers' norms is not to be had; see below")
-        assert b.times is not None
-        return Tile("upper bound of σ", number(b.value), f"product of the layers: {number(b.times)} times the largest σ")
+        detail = f"product of the layers' norms: {self.times} times the largest σ"
+        return Tile("upper bound of σ", number(b.value), detail)
+
+    @property
+    def times(self) -> str:
+        return number(self.m.bound.times or 0.0)
 
     @property
     def verdict(self) -> str:
@@ -145,26 +153,33 @@ class Content:
             f"At a typical {self.sample} a small change of length r moves the scores by at most "
             f"{number(self._median)} · r, and the right score leads by {lead}. "
             f"{percent(float(self.m.right.double().mean()))} are classified correctly, and of "
-            f"{self.m.attack.count} {self.sample}s {percent(self.m.attack.left[-1])} still are after "
-            f"{self.attackers} ({self.strength})."
+            f"{self.m.attack.count} {self.sample}s {percent(self.m.attack.left[-1])} still are {self.attackers}."
         )
 
     @property
     def attackers(self) -> str:
-        return "changes of one token" if self.kind == "text" else "four strong attacks"
+        if self.kind == "text":
+            return "whichever one token is changed, of those that were tried"
+        return f"after four strong attacks, which change {self.strength}"
 
     @property
     def strength(self) -> str:
         e = self.m.attack.epsilon
         if self.kind == "images":
-            return f"every pixel by up to {255 * e:.3g}/255" + ("" if self._pixels else " of its channel's range")
+            return f"every pixel by up to {255 * e:.3g}/255" + (
+                "" if self._pixels else " of its channel's range"
+            )
         if self.kind == "table":
             return f"every feature by up to {e:.3g} standard deviations"
         return "one token changed"
 
     def noise_of(self, level: float) -> str:
-        what = {"images": "on each pixel", "table": "of each feature's", "text": "of the embedding's size"}[self.kind]
-        return f"standard deviation {level:g} {what}"
+        what = {
+            "images": "on each pixel" if self._pixels else "of each channel's range",
+            "table": "standard deviations of each feature",
+            "text": "times the embedding's size",
+        }
+        return f"noise of {level:g} {what[self.kind]}"
 
     @property
     def _pixels(self) -> bool:
@@ -261,7 +276,11 @@ class Content:
         m, s = self.m, self.m.subject
         u, v = m.vectors.U[n, 0], m.vectors.V[n, 0]
         names = s.classes
-        said = (number(float(m.sensitivity.sigma[i])), names[int(s.y[i])], names[int(m.sensitivity.predicted[i])])
+        said = (
+            number(float(m.sensitivity.sigma[i])),
+            names[int(s.y[i])],
+            names[int(m.sensitivity.predicted[i])],
+        )
         ends = names[int(u.argmax())], names[int(u.argmin())]
         if s.kind == "images":
             return Shown(i, *said, *ends, drawings.image(s.x[i].cpu()), drawings.direction(v))
@@ -270,7 +289,7 @@ class Content:
 
     def _features(self, v: Tensor, z: Tensor) -> tuple[Part, ...]:
         top = v.abs().argsort(descending=True)[:FEATURES].tolist()
-        return tuple(Part(self.m.subject.names[j], float(v[j]), signed(float(z[j]))) for j in top)
+        return tuple(Part(self.m.subject.names[j], float(v[j]), signed(float(z[j]), 1)) for j in top)
 
     def _tokens(self, v: Tensor, tokens: Tensor) -> tuple[Part, ...]:
         module: Any = self.m.subject.model.get_submodule(self.m.subject.at or "")
@@ -285,13 +304,16 @@ class Content:
         if self.m.overall is None:
             return []
         top = self.m.overall.argsort(descending=True)[:OVERALL].tolist()
-        return [Part(self.m.subject.names[j], float(self.m.overall[j]), percent(float(self.m.overall[j]))) for j in top]
+        return [
+            Part(self.m.subject.names[j], float(self.m.overall[j]), percent(float(self.m.overall[j])))
+            for j in top
+        ]
 
     @property
     def attacks(self) -> list[tuple[str, str, str, float]]:
         """What is left after each: its name, the part, its interval, and the part in percent."""
         a = self.m.attack
-        names = ("without attack", *(("+ " if i else "") + name for i, name in enumerate(a.names)))
+        names = ("no attack", *(("+ " if i else "") + name for i, name in enumerate(a.names)))
         parts = (a.clean, *a.left)
         return [(n, percent(p), interval(p, a.count), 100 * p) for n, p in zip(names, parts, strict=True)]
 
@@ -304,7 +326,9 @@ class Content:
         if m.diagnosis.reason:
             found.append(f"These calls have no rule and go by autograd: {m.diagnosis.reason}.")
         counts = torch.bincount(m.subject.y.cpu(), minlength=len(m.subject.classes))
-        if few := [name for name, n in zip(m.subject.classes, counts.tolist(), strict=True) if 0 < n < SMALL_CLASS]:
+        if few := [
+            name for name, n in zip(m.subject.classes, counts.tolist(), strict=True) if 0 < n < SMALL_CLASS
+        ]:
             some = ", ".join(few[:5]) + (" …" if len(few) > 5 else "")
             found.append(f"Fewer than {SMALL_CLASS} samples of a class: {some}. Their rows say little.")
         low, high = wilson(m.attack.left[-1], m.attack.count)
@@ -358,7 +382,3 @@ def interval(part: float, count: int) -> str:
     low, high = wilson(part, count)
     digits = 0 if high - low > 0.03 else 1
     return f"{100 * low:.{digits}f} to {100 * high:.{digits}f} %"
-
-
-def signed(value: float) -> str:
-    return ("+" if value > 0 else "") + plain(value, 1)

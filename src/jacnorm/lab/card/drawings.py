@@ -52,7 +52,9 @@ def relation(m: Measured) -> str:
     axes.axhline(0, color=INK, linewidth=0.8)
     look: dict[str, Any] = {"s": 9, "alpha": 0.45, "linewidths": 0}
     axes.scatter(sigma[right], margin[right], color=BLUE, marker="o", label="right", **look)
-    axes.scatter(sigma[~right], margin[~right], color=RED, marker="X", label="wrong", **look | {"s": 20, "alpha": 0.8})
+    axes.scatter(
+        sigma[~right], margin[~right], color=RED, marker="X", label="wrong", **look | {"s": 20, "alpha": 0.8}
+    )
     axes.set_xlabel("σ")
     axes.set_ylabel("margin, right score − best other")
     axes.set_xlim(left=0)
@@ -68,7 +70,14 @@ def noise(m: Measured) -> str:
     axes.fill_between(levels, *(100 * ends.T), color=BLUE, alpha=0.15, linewidth=0)
     axes.plot(levels, [100 * part for part in parts], color=BLUE, marker="o", linewidth=1.8, markersize=5)
     for level, part in zip(levels, parts, strict=True):
-        axes.annotate(f"{100 * part:.0f}", (level, 100 * part), (0, 6), textcoords="offset points", ha="center", fontsize=8)
+        axes.annotate(
+            f"{100 * part:.0f}",
+            (level, 100 * part),
+            (0, 6),
+            textcoords="offset points",
+            ha="center",
+            fontsize=8,
+        )
     axes.set_ylim(0, 108)
     axes.set_yticks(range(0, 101, 20))
     axes.set_xlabel(NOISE_AXIS[m.subject.kind])
@@ -86,7 +95,9 @@ def _axes(height: float) -> tuple[Figure, Any]:
 
 
 def _per(m: Measured) -> str:
-    return {"images": "unit of 2-norm", "table": "standard deviation", "text": "unit of the embedding"}[m.subject.kind]
+    return {"images": "unit of 2-norm", "table": "standard deviation", "text": "unit of the embedding"}[
+        m.subject.kind
+    ]
 
 
 def image(pixels: Tensor) -> str:

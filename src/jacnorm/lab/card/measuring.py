@@ -10,16 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ... import Diagnosis, JacnormError, SingularVectors, linearize, product_bound
+from ... import Diagnosis, JacnormError, SingularVectors, linearize, product_bound, spectral_norm
 from ...diagnosis.examine import examine
 from ..attacks.losses import margin
 from ..data import Split
 from ..evaluate.common import generator_on, progress, share
 from ..evaluate.judge import are_suspicious, judge
 from ..evaluate.noise import white_noise
+from ..nets import Normalized
 from ..sensitivity import Sensitivity, directions, sensitivities
 from .embedding import FromEmbedding, blind_to, swapped, swapped_at_random
-from .subject import CHUNK, CardError, Subject, in_box
+from .subject import CHUNK, CardError, Rescaled, Subject, in_box
 
 NOISE = {"images": (0.05, 0.1, 0.2, 0.3), "table": (0.1, 0.25, 0.5, 1.0), "text": (0.1, 0.25, 0.5, 1.0)}
 EPSILON = {"images": 8 / 255, "table": 0.25, "text": 0.0}
@@ -147,7 +148,9 @@ def _on_text(subject: Subject, attacked: int, epsilon: float, seed: int) -> tupl
     return _noise_on_embedding(subject, seed), Attack(share(right), names, shares, 1, len(tokens), alarm)
 
 
-def _fooled(subject: Subject, tokens: Tensor, labels: Tensor, attack: Callable[..., Tensor], *more: Any) -> Tensor:
+def _fooled(
+    subject: Subject, tokens: Tensor, labels: Tensor, attack: Callable[..., Tensor], *more: Any
+) -> Tensor:
     parts = [attack(subject.model, subject.at, *pair, *more) for pair in _chunks(subject, tokens, labels)]
     return torch.cat(parts)
 
@@ -188,14 +191,33 @@ def _noise_on_embedding(subject: Subject, seed: int) -> Noise:
 def _bound(subject: Subject, found: Sensitivity) -> Bound:
     index = found.most_sensitive(BOUNDED)
     try:
-        with torch.no_grad():
-            J = linearize(subject.model, subject.x[index.to(subject.x.device)], at=subject.at)
-            bound = product_bound(J).cpu()
+        bound = _product(subject, subject.x[index.to(subject.x.device)]).cpu()
     except JacnormError as error:
         return Bound(None, None, str(error))
     if not torch.isfinite(bound).all():
         return Bound(None, None, "it overflows")
     return Bound(float(bound.max()), float((bound / found.sigma[index]).min()), None)
+
+
+@torch.no_grad()
+def _product(subject: Subject, x: Tensor) -> Tensor:
+    """What comes before the first layer, units and normalization, counts as one with it: the product of the
+    largest scale of one with that of the other would tell of units alone."""
+    model = subject.model
+    first = subject.at or _first_layer(model)
+    if first is None or subject.at is not None:
+        return product_bound(linearize(model, x, at=first))
+    return spectral_norm(linearize(model, x, to=first)).sigma * product_bound(linearize(model, x, at=first))
+
+
+def _first_layer(model: nn.Module, name: str = "") -> str | None:
+    """The linear layer or convolution that all of the input passes through first, where that is plain."""
+    while isinstance(model, Rescaled | Normalized):
+        part = "model" if isinstance(model, Rescaled) else "body"
+        model, name = model.get_submodule(part), f"{name}{part}."
+    children = model.named_children() if isinstance(model, nn.Sequential) else ()
+    layers = (nn.Linear, nn.Conv1d, nn.Conv2d)
+    return next((f"{name}{child}" for child, layer in children if isinstance(layer, layers)), None)
 
 
 def _examined(subject: Subject) -> Diagnosis:

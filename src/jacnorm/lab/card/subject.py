@@ -105,7 +105,11 @@ def in_box(subject: Subject) -> tuple[nn.Module, Tensor, float]:
         flat = nn.Sequential(nn.Flatten(), Rescaled(subject.model, shift, scale))
         return flat, ((x - shift) / scale).clamp(0, 1).float()[:, None, None, :], reach
     if _are_pixels(x):
-        return Rescaled(subject.model, torch.zeros((), dtype=x.dtype), torch.ones((), dtype=x.dtype)), x.float(), 1.0
+        return (
+            Rescaled(subject.model, torch.zeros((), dtype=x.dtype), torch.ones((), dtype=x.dtype)),
+            x.float(),
+            1.0,
+        )
     low, high = x.amin((0, 2, 3), keepdim=True)[0], x.amax((0, 2, 3), keepdim=True)[0]
     scale = (high - low).clamp_min(torch.finfo(x.dtype).tiny)
     return Rescaled(subject.model, low, scale), ((x - low) / scale).clamp(0, 1).float(), 1.0
@@ -201,7 +205,9 @@ def _check_labels(y: Tensor, outputs: int) -> None:
         )
 
 
-def _named(option: str, given: Sequence[str] | None, count: int, what: str, first: str = "") -> tuple[str, ...]:
+def _named(
+    option: str, given: Sequence[str] | None, count: int, what: str, first: str = ""
+) -> tuple[str, ...]:
     if given is None:
         return tuple(f"{first}{i}" for i in range(count))
     if len(given) != count:
