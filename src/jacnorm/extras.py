@@ -32,9 +32,10 @@ def card(
 ) -> Path:
     """Write one HTML file about how sensitive a classifier is, to be attached to it; returns its path.
 
-    It tells σ of each sample and class, the most sensitive samples with their directions, σ beside the margin,
-    accuracy under noise and a strong attack, an upper bound, and what to beware of. It needs the extra `lab`:
-    pip install 'jacnorm[lab]'. The model is measured in evaluation mode, and left in the mode it was in.
+    It tells σ of each sample and class, the most sensitive samples with their directions, σ beside the
+    margin, accuracy under noise and a strong attack, an upper bound, and what to beware of. It needs the
+    extra `lab`: pip install 'jacnorm[lab]'. The model is measured in evaluation mode, and afterwards it is
+    in the mode that it was in.
 
     x, y
         Samples and their classes, (N,) integers; tensors or arrays. Images are (N, channels, height, width),

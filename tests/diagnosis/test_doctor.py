@@ -271,11 +271,17 @@ def test_memory_is_that_of_the_tensors_that_live():
     cost = step_cost(model, x)
     vector, matrix = 4 * batch * width, 4 * width * width
     # The copy of x, y, its square on the way, the gradient of y, and that of the weights.
-    assert matrix + 2 * vector <= cost.plain_bytes <= matrix + 5 * vector
+    plain, penalty = cost.memory
+    assert matrix + 2 * vector <= plain <= matrix + 5 * vector
     # And the sweeps' vectors; their gradient of the weights meets the loss's.
-    assert cost.plain_bytes < cost.penalty_bytes <= 3 * matrix + 12 * vector
-    again = step_cost(model, x)
-    assert (again.plain_bytes, again.penalty_bytes) == (cost.plain_bytes, cost.penalty_bytes)
+    assert plain < penalty <= 3 * matrix + 12 * vector
+    assert step_cost(model, x).memory == cost.memory
+
+
+def test_what_cannot_be_watched_has_no_memory():
+    found = jn.doctor(torch.jit.script(mlp(nn.ReLU())), torch.randn(8, 4))
+    assert found.cost.memory is None
+    assert "Memory   not to be had" in str(found)
 
 
 class Layers(nn.Module):

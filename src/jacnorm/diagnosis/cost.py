@@ -26,7 +26,7 @@ Watch = Callable[[Iterable[int]], Iterable[int]]
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds and memory of a forward and backward pass: plain, with penalty(J), and with penalty(J, index=idx).
+    """Seconds and memory of a forward and backward pass: plain, with penalty(J), with penalty(J, index=idx).
 
     They take turns, and the quickest of several rounds counts: it is the one that nothing disturbed.
     """
@@ -34,8 +34,7 @@ class Cost:
     plain: float
     penalty: float
     with_index: float
-    plain_bytes: int  # of tensors, at the peak of the step, without the weights
-    penalty_bytes: int
+    memory: tuple[int, int] | None  # bytes at the peak of the first two, without the weights
 
     @property
     def ratio(self) -> float:
@@ -66,7 +65,7 @@ def step_cost(model: Any, x: Tensor, watch: Watch = iter) -> Cost | None:
         if not plain().requires_grad:
             return None
         times = _quickest([plain, with_penalty, with_index], x.device, watch)
-        return Cost(*times, *(_peak(loss, model, x) for loss in (plain, with_penalty)))
+        return Cost(times[0], times[1], times[2], _memory(model, x, plain, with_penalty))
 
 
 def _quickest(losses: list[Callable[[], Tensor]], device: torch.device, watch: Watch) -> list[float]:
@@ -87,6 +86,15 @@ def _time_of(loss: Callable[[], Tensor], device: torch.device) -> float:
     loss().backward()
     wait_for(device)
     return time.perf_counter() - begin
+
+
+def _memory(model: Any, x: Tensor, *losses: Callable[[], Tensor]) -> tuple[int, int] | None:
+    """None where the model runs, but not while it is watched: TorchScript does not."""
+    try:
+        plain, penalty = (_peak(loss, model, x) for loss in losses)
+    except RuntimeError:
+        return None
+    return plain, penalty
 
 
 def _peak(loss: Callable[[], Tensor], model: Any, x: Tensor) -> int:

@@ -119,9 +119,12 @@ class Diagnosis:
         )
 
     def _memory(self, cost: Cost) -> str:
+        if cost.memory is None:
+            return "not to be had: the model hides its calls from whoever counts their tensors."
+        plain, penalty = cost.memory
         return (
-            f"at its peak that step holds {_size(cost.penalty_bytes)}, {cost.penalty_bytes / cost.plain_bytes:.1f} "
-            f"times a plain one ({_size(cost.plain_bytes)}), weights not counted."
+            f"at its peak that step holds {_size(penalty)}, {penalty / plain:.1f} times a plain one "
+            f"({_size(plain)}), weights not counted."
         )
 
 

@@ -6,7 +6,6 @@ import html
 import io
 import re
 from collections.abc import Sequence
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +17,8 @@ from torch import Tensor
 from .. import SingularVectors
 from ..plots import draw_direction, draw_histogram
 from .errors import UsageError
+from .looks import looks
 from .sensitivity import Sensitivity
-
-# Lines that stay apart in black and white.
-STYLES: tuple[dict[str, Any], ...] = (
-    {"color": "0.35", "linestyle": ":", "marker": "o"},
-    {"color": "#7a5195", "linestyle": "--", "marker": "s"},
-    {"color": "#ef5675", "linestyle": "-.", "marker": "^"},
-    {"color": "#003f5c", "linestyle": "-", "marker": "D"},
-    {"color": "#ffa600", "linestyle": (0, (5, 1)), "marker": "v"},
-    {"color": "#2f9e6e", "linestyle": (0, (3, 1, 1, 1, 1, 1)), "marker": "P"},
-    {"color": "#8c564b", "linestyle": (0, (1, 1)), "marker": "X"},
-    {"color": "#3a86c8", "linestyle": (0, (8, 2, 2, 2)), "marker": "*"},
-)
 
 
 def sensitivity_picture(
@@ -76,8 +64,8 @@ def noise_picture(path: Path, levels: Sequence[float], curves: dict[str, list[fl
     """Accuracy as the noise grows, a line a method, told apart without colour too."""
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
-    for (name, accuracies), style in zip(curves.items(), cycle(STYLES), strict=False):
-        axes.plot(levels, [100 * a for a in accuracies], label=name, linewidth=1.8, markersize=5, **style)
+    for (name, accuracies), look in zip(curves.items(), looks(curves), strict=True):
+        axes.plot(levels, [100 * a for a in accuracies], label=name, linewidth=1.8, markersize=5, **look)
     axes.set_xlabel("standard deviation of the noise on each pixel")
     axes.set_ylabel("test accuracy, %")
     axes.spines[["top", "right"]].set_visible(False)

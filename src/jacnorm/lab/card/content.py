@@ -10,14 +10,13 @@ import torch
 from torch import Tensor
 
 from ..evaluate.common import wilson
-from ..wording import signed
 from . import drawings
 from .measuring import Measured
+from .numbers import interval, number, percent
+from .shown import Part, Shown, overall, shown
 from .subject import Kind
 
 CLASSES = 12  # with a row of their own
-FEATURES = 5  # of a sample
-OVERALL = 10  # of a table
 SMALL_CLASS = 10  # samples
 QUARTERS = ("lowest", "second", "third", "highest")  # quarters by σ
 LENGTH = {
@@ -25,7 +24,7 @@ LENGTH = {
     "changing every one of them by 0.01 has length {hundredth}.",
     "table": "Changes are counted in standard deviations of each feature: moving one feature by one standard "
     "deviation has length 1.",
-    "text": "Changes are made to the embedding of each token, the output of <code>{at}</code>; the embedding of a "
+    "text": "Changes are made to the embedding of each token, the output of <code>{at}</code>; that of one "
     "token has length {size} on average.",
 }
 EVALUATION_ONLY = "This was evaluation mode."  # the doctor's advice for training
@@ -40,7 +39,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Row:
-    """A part of the samples; σ as a bar from 5 % to 95 % with a mark at the median, in percent of the width."""
+    """Some of the samples; σ as a bar from 5 % to 95 % with a mark at the median, in percent of the room."""
 
     name: str
     count: int
@@ -49,32 +48,6 @@ class Row:
     start: float
     end: float
     mark: float
-
-
-@dataclass(frozen=True)
-class Part:
-    """Of a sample: a feature or a token, how much of the direction it is, and its value."""
-
-    name: str
-    weight: float  # of a feature its part of v, of a token its part of ‖v‖²
-    value: str = ""
-
-
-@dataclass(frozen=True)
-class Shown:
-    index: int
-    sigma: str
-    label: str
-    predicted: str
-    gains: str
-    loses: str
-    image: str = ""
-    direction: str = ""
-    parts: tuple[Part, ...] = ()
-
-    @property
-    def wrong(self) -> bool:
-        return self.label != self.predicted
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +101,8 @@ class Content:
             Tile(
                 "under attack",
                 percent(m.attack.left[-1]),
-                f"{self.strength}; {interval(m.attack.left[-1], m.attack.count)}, {m.attack.count} {self.sample}s",
+                f"{self.strength}; {interval(m.attack.left[-1], m.attack.count)}, "
+                f"{m.attack.count:,} {self.sample}s",
             ),
             self._bound_tile(),
         ]
@@ -153,7 +127,8 @@ class Content:
             f"At a typical {self.sample} a small change of length r moves the scores by at most "
             f"{number(self._median)} · r, and the right score leads by {lead}. "
             f"{percent(float(self.m.right.double().mean()))} are classified correctly, and of "
-            f"{self.m.attack.count} {self.sample}s {percent(self.m.attack.left[-1])} still are {self.attackers}."
+            f"{self.m.attack.count:,} {self.sample}s {percent(self.m.attack.left[-1])} still are "
+            f"{self.attackers}."
         )
 
     @property
@@ -256,8 +231,8 @@ class Content:
             return f"No {self.sample} is classified correctly."
         wrong, ok = float(sigma[~right].median()), float(sigma[right].median())
         return (
-            f"Where the model is wrong ({int((~right).sum())} {self.sample}s), the median σ is {number(wrong)}; "
-            f"where it is right, {number(ok)}."
+            f"Where the model is wrong ({int((~right).sum()):,} {self.sample}s), the median σ is "
+            f"{number(wrong)}; where it is right, {number(ok)}."
         )
 
     @property
@@ -270,44 +245,11 @@ class Content:
 
     @cached_property
     def _shown(self) -> list[Shown]:
-        return [self._one(n, int(i)) for n, i in enumerate(self.m.shown)]
-
-    def _one(self, n: int, i: int) -> Shown:
-        m, s = self.m, self.m.subject
-        u, v = m.vectors.U[n, 0], m.vectors.V[n, 0]
-        names = s.classes
-        said = (
-            number(float(m.sensitivity.sigma[i])),
-            names[int(s.y[i])],
-            names[int(m.sensitivity.predicted[i])],
-        )
-        ends = names[int(u.argmax())], names[int(u.argmin())]
-        if s.kind == "images":
-            return Shown(i, *said, *ends, drawings.image(s.x[i].cpu()), drawings.direction(v))
-        parts = self._features(v, s.x[i].cpu()) if s.kind == "table" else self._tokens(v, s.x[i].cpu())
-        return Shown(i, *said, *ends, parts=parts)
-
-    def _features(self, v: Tensor, z: Tensor) -> tuple[Part, ...]:
-        top = v.abs().argsort(descending=True)[:FEATURES].tolist()
-        return tuple(Part(self.m.subject.names[j], float(v[j]), signed(float(z[j]), 1)) for j in top)
-
-    def _tokens(self, v: Tensor, tokens: Tensor) -> tuple[Part, ...]:
-        module: Any = self.m.subject.model.get_submodule(self.m.subject.at or "")
-        weights = v.square().sum(-1)
-        named = self.m.subject.names
-        pairs = zip(tokens.tolist(), weights.tolist(), strict=True)
-        return tuple(Part(named[token], weight) for token, weight in pairs if token != module.padding_idx)
+        return shown(self.m)
 
     @property
     def overall(self) -> list[Part]:
-        """Of a table: the features that σ² comes from, on average."""
-        if self.m.overall is None:
-            return []
-        top = self.m.overall.argsort(descending=True)[:OVERALL].tolist()
-        return [
-            Part(self.m.subject.names[j], float(self.m.overall[j]), percent(float(self.m.overall[j])))
-            for j in top
-        ]
+        return overall(self.m)
 
     @property
     def attacks(self) -> list[tuple[str, str, str, float]]:
@@ -334,8 +276,8 @@ class Content:
         low, high = wilson(m.attack.left[-1], m.attack.count)
         if high - low > 0.1:
             found.append(
-                f"{m.attack.count} {self.sample}s were attacked: what is left is known to "
-                f"±{50 * (high - low):.0f} points only. A larger attacked= says more, and takes longer."
+                f"{m.attack.count:,} {self.sample}s were attacked: what is left is known to "
+                f"±{50 * (high - low):.0f} points only. To attack more of them takes longer and says more."
             )
         if self.kind == "text":
             found.append("A changed token may change what a text says: then another answer is no mistake.")
@@ -352,33 +294,3 @@ class Content:
     @property
     def noise(self) -> str:
         return drawings.noise(self.m)
-
-
-def number(value: float) -> str:
-    """Three digits.
-
-    >>> number(5.1234), number(0.01234), number(12345.6), number(0), number(-2), number(1e-9)
-    ('5.12', '0.0123', '12,300', '0', '−2.00', '1.00e−09')
-    """
-    rounded = float(f"{value:.3g}")
-    if rounded == 0 or abs(rounded) >= 100:
-        return f"{rounded:,.0f}".replace("-", "−")
-    return f"{rounded:#.3g}".replace("-", "−")
-
-
-def percent(part: float) -> str:
-    """
-    >>> percent(0.9634), percent(0.0), percent(1.0)
-    ('96.3 %', '0 %', '100 %')
-    """
-    return f"{100 * part:.1f}".removesuffix(".0") + " %"
-
-
-def interval(part: float, count: int) -> str:
-    """
-    >>> interval(0.9, 100)
-    '83 to 94 %'
-    """
-    low, high = wilson(part, count)
-    digits = 0 if high - low > 0.03 else 1
-    return f"{100 * low:.{digits}f} to {100 * high:.{digits}f} %"

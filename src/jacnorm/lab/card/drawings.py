@@ -101,7 +101,7 @@ def _per(m: Measured) -> str:
 
 
 def image(pixels: Tensor) -> str:
-    """A PNG as a data URI; of images that are no pixels, the smallest value is black and the largest white."""
+    """A PNG as a data URI; where values leave [0, 1], the smallest is black and the largest white."""
     low, high = min(0.0, float(pixels.min())), max(1.0, float(pixels.max()))
     shown = ((pixels - low) / (high - low)).float().numpy()
     return _png(shown.transpose(1, 2, 0) if len(shown) == 3 else shown.mean(0))
@@ -116,5 +116,6 @@ def direction(v: Tensor) -> str:
 
 def _png(pixels: Any, **how: Any) -> str:
     buffer = io.BytesIO()
-    imsave(buffer, pixels, format="png", **({"cmap": "gray", "vmin": 0, "vmax": 1} | how))
+    look: dict[str, Any] = {"cmap": "gray", "vmin": 0, "vmax": 1} | how
+    imsave(buffer, pixels, format="png", **look)
     return f"data:image/png;base64,{b64encode(buffer.getvalue()).decode()}"

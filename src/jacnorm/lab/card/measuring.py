@@ -22,7 +22,7 @@ from ..sensitivity import Sensitivity, directions, sensitivities
 from .embedding import FromEmbedding, blind_to, swapped, swapped_at_random
 from .subject import CHUNK, CardError, Rescaled, Subject, in_box
 
-NOISE = {"images": (0.05, 0.1, 0.2, 0.3), "table": (0.1, 0.25, 0.5, 1.0), "text": (0.1, 0.25, 0.5, 1.0)}
+NOISE = {"images": (0.1, 0.2, 0.3, 0.5), "table": (0.1, 0.25, 0.5, 1.0), "text": (0.1, 0.25, 0.5, 1.0)}
 EPSILON = {"images": 8 / 255, "table": 0.25, "text": 0.0}
 SHOWN = {"images": 6, "table": 3, "text": 3}  # the most and the least sensitive
 BOUNDED = 4  # samples that the product of layers is taken at; of piecewise linear networks it is the same

@@ -76,8 +76,8 @@ def make_subject(
     classes = _named("classes", classes, logits.shape[1], "output of the model")
     if kind == "text":
         at = find_embedding(model, x[:2], at)
-        count = model.get_submodule(at).num_embeddings
-        names = _named("names", names, count, "token of the embedding", first="token ")
+        embedding: Any = model.get_submodule(at)
+        names = _named("names", names, embedding.num_embeddings, "token of the embedding", first="token ")
         return Subject(model, x, y, logits, kind, classes, names, at, "the embedding of each token")
     if at is not None:
         raise CardError("at= is for tokens; x holds numbers, so that J is with respect to x itself")
@@ -93,7 +93,7 @@ def make_subject(
 
 
 def in_box(subject: Subject) -> tuple[nn.Module, Tensor, float]:
-    """Model and inputs in [0, 1], (N, C, H, W), as noise and attacks want them; what 1 is in the card's units.
+    """Model and inputs in [0, 1] as noise and attacks want them, (N, C, H, W); what 1 is in the card's units.
 
     Images that are not pixels are mapped from the range of each channel. The box of a table goes as far from
     each mean as the data do.
@@ -168,7 +168,7 @@ def _outputs(model: nn.Module, x: Tensor) -> Tensor:
     bad = (~torch.isfinite(logits)).any(1).nonzero()[:, 0]
     if len(bad):
         raise CardError(
-            f"the model gives NaN or inf for {len(bad)} of {len(x)} samples, the first is sample {int(bad[0])}"
+            f"the model gives NaN or inf for {len(bad)} of {len(x)} samples, first for sample {int(bad[0])}"
         )
     return logits
 
@@ -197,7 +197,8 @@ def _check_labels(y: Tensor, outputs: int) -> None:
     if len(wrong):
         first = int(wrong[0])
         raise CardError(
-            f"label {int(y[first])} of sample {first} is none of the model's {outputs} classes, 0 to {outputs - 1}"
+            f"label {int(y[first])} of sample {first} is none of the model's {outputs} classes, "
+            f"0 to {outputs - 1}"
         )
     if len(y.unique()) == 1:
         raise CardError(

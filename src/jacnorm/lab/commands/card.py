@@ -79,4 +79,7 @@ def _title(args: argparse.Namespace, data: str) -> str:
     if args.folder is None:
         return f"{args.net} on {data}"
     config = read_config(args.folder)
-    return f"{config.net} on {data}, trained with {config.label}"
+    how = (
+        "without a regularizer" if config.method == "none" else f"with {config.label}, λ = {config.weight:g}"
+    )
+    return f"{config.net} on {data}, trained {how}"

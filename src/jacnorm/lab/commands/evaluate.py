@@ -51,6 +51,9 @@ def add(commands: Any) -> None:
         "PGD and TPGD take 40 steps of 2/255, so that more than 80/255 is out of their reach",
     )
     parser.add_argument(
+        "--change", action="store_true", help="figures also of the change in accuracy, below the clean one"
+    )
+    parser.add_argument(
         "--directions", type=int, default=DIRECTIONS, help="rays of --boundary (default: %(default)s)"
     )
     parser.add_argument("--images", type=int, metavar="N", help="only the first N images")
@@ -84,13 +87,13 @@ def run(args: argparse.Namespace) -> None:
     if len(trained) > 1 and not args.json:
         print(f"\n{comparison(records)}\n")
     if chosen:
-        _draw(records, out, quiet=args.json)
+        _draw(records, out, change=args.change, quiet=args.json)
 
 
-def _draw(records: list[dict[str, Any]], out: Path, quiet: bool) -> None:
+def _draw(records: list[dict[str, Any]], out: Path, *, change: bool, quiet: bool) -> None:
     from ..figures import draw  # here, so that other commands do not wait for matplotlib
 
-    outdated = draw(records, out)
+    outdated = draw(records, out, change=change)
     if not quiet:
         print(f"numbers and figures: {out}")
     if outdated:

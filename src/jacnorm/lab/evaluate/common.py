@@ -61,7 +61,7 @@ def share(these: Tensor) -> float:
     return float(these.double().mean())
 
 
-def wilson(part: float, count: int) -> tuple[float, float]:
+def wilson(part: float, count: float) -> tuple[float, float]:
     """Wilson's 95 % interval of a share that was counted on so many images.
 
     >>> [round(end, 3) for end in wilson(0.9, 100)], [round(end, 3) for end in wilson(1.0, 100)]
