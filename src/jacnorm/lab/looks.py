@@ -36,17 +36,18 @@ SETTINGS: tuple[Look, ...] = (  # of the second, third, … setting of a method
 
 
 def looks(names: Iterable[str]) -> list[Look]:
-    """Of labels as "spectral" or "spectral, weight = 0.1"; what is no method gets a look of the others.
+    """Of labels as "spectral" or "spectral, weight = 0.1"; what is no method gets one that is left.
 
     >>> first, second = looks(["spectral, weight = 0.1", "spectral, weight = 1"])
     >>> first["color"] == second["color"], first["marker"] == second["marker"]
     (True, False)
     """
+    methods = [name.lower().partition(",")[0] for name in names]
+    taken = {LOOKS[method]["color"] for method in methods if method in LOOKS}
+    left = cycle([look for look in OTHERS if look["color"] not in taken] or OTHERS)
     seen: Counter[str] = Counter()
-    left = cycle(OTHERS)
     found = []
-    for name in names:
-        method = name.lower().partition(",")[0]
+    for method in methods:
         found.append(_setting(LOOKS[method], seen[method]) if method in LOOKS else next(left))
         seen[method] += 1
     return found

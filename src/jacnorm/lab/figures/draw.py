@@ -38,8 +38,9 @@ def draw(records: Sequence[Record], folder: Path, *, change: bool = False) -> li
     """SVG and PNG of each, named after the evaluation. Which files are there and of other records."""
     records = _alike(records)
     frame, outdated = as_frame(grouped(records)), list[str]()
-    for name, figure in (FIGURES | (CHANGES if change else {})).items():
-        if all(record.get(name.removesuffix("-change")) for record in records):
+    for name, figure in (FIGURES | CHANGES).items():
+        wanted = change or name not in CHANGES
+        if wanted and all(record.get(name.removesuffix("-change")) for record in records):
             drawn = figure(frame)
             for ending in ("svg", "png"):
                 save_figure(drawn, folder / f"{name}.{ending}")
