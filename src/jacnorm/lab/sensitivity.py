@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from .. import SingularVectors, linearize, singular_vectors, spectral_norm
+from .. import Linearization, NonFiniteError, SingularVectors, linearize, singular_vectors, spectral_norm
 
 CHUNK = 500
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
@@ -36,13 +36,23 @@ def sensitivities(
     model.eval()
     parts: list[tuple[Tensor, ...]] = []
     with tqdm(total=len(x), unit=" samples", disable=True if quiet else None, desc="measuring") as bar:
-        for chunk in x.split(CHUNK):
-            J = linearize(model, chunk, at=at)
+        for start, chunk in zip(range(0, len(x), CHUNK), x.split(CHUNK), strict=True):
+            J = _linearized(model, chunk, at, start)
             e = spectral_norm(J, tol=tol)
             predicted = J.output.flatten(1).argmax(1)
             parts.append((e.sigma, e.residual, e.converged, predicted))
             bar.update(len(chunk))
     return Sensitivity(*(torch.cat(part).cpu() for part in zip(*parts, strict=True)))
+
+
+def _linearized(model: nn.Module, chunk: Tensor, at: str | None, start: int) -> Linearization:
+    """Where NaN comes out, the error says for which sample first."""
+    try:
+        return linearize(model, chunk, at=at)
+    except NonFiniteError as error:
+        bad = (~torch.isfinite(model(chunk).flatten(1))).any(1).nonzero()
+        first = f"First for sample {start + int(bad[0, 0])}: " if len(bad) else ""
+        raise NonFiniteError(f"{first}{error}") from error
 
 
 @torch.no_grad()

@@ -35,7 +35,7 @@ def prepare(model: nn.Module, split: Split) -> None:
             f"pixels must be in [0, 1], these are in [{low:g}, {high:g}]: leave the normalization to the net"
         )
     model.eval()
-    classes = _classes(model, images[:1])
+    classes = _classes(model, images[:CHUNK])
     if labels.min() < 0 or labels.max() >= classes:
         raise EvaluationError(
             f"labels must be in 0 … {classes - 1}, one of the network's {classes} outputs; "
@@ -83,11 +83,16 @@ def generator_on(device: torch.device, seed: int) -> torch.Generator:
 
 
 @torch.no_grad()
-def _classes(model: nn.Module, image: Tensor) -> int:
-    output = model(image)
-    if output.dim() != 2 or output.shape[1] < 2:
+def _classes(model: nn.Module, images: Tensor) -> int:
+    output = model(images)
+    if output.dim() != 2 or len(output) != len(images) or output.shape[1] < 2:
         raise EvaluationError(
-            f"the network's output has shape {tuple(output.shape)} for one image: an evaluation needs "
-            "one row of two or more logits"
+            f"the network's output has shape {tuple(output.shape)} for {len(images)} images: an evaluation "
+            "needs one row of two or more logits for each"
+        )
+    if len(bad := (~torch.isfinite(output)).any(1).nonzero()[:, 0]):
+        raise EvaluationError(
+            f"the network gives NaN or inf for {len(bad)} of the first {len(images)} images, first for "
+            f"image {int(bad[0])}"
         )
     return int(output.shape[1])
