@@ -22,7 +22,7 @@ def card(
     path: str | os.PathLike[str] = "card.html",
     *,
     title: str | None = None,
-    about: str | None = None,
+    data: str | None = None,
     classes: Sequence[str] | None = None,
     names: Sequence[str] | None = None,
     at: str | None = None,
@@ -41,8 +41,8 @@ def card(
         Samples and their classes, (N,) integers; tensors or arrays. Images are (N, channels, height, width),
         best in [0, 1] with the normalization inside the model; a table is (N, features); tokens are integers,
         (N, length), and J is then taken at their embedding.
-    title, about
-        What stands on top: what the model is called, and which data these are.
+    title, data
+        What stands on top: what the model is called, and what x is called.
     classes, names
         Names of the classes; of a table's features, or of all tokens by their number.
     at
@@ -59,6 +59,6 @@ def card(
         raise JacnormError(f"A card needs {', '.join(missing)}: pip install 'jacnorm[lab]'.")
     from .lab.card import make_card
 
-    how: dict[str, Any] = {"title": title, "about": about, "classes": classes, "names": names, "at": at}
+    how: dict[str, Any] = {"title": title, "data": data, "classes": classes, "names": names, "at": at}
     how |= {"epsilon": epsilon, "attacked": attacked, "rerun": rerun}
     return make_card(model, x, y, path, **how)

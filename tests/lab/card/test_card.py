@@ -322,7 +322,7 @@ def test_the_command(tmp_path, capsys):
     assert main(["card", "mlp", "--data", "digits", *sizes, "--out", str(out)]) == 0
     html = out.read_text()
     assert "<h1>mlp on digits</h1>" in html
-    assert "40 test images of digits, 10 classes" in html
+    assert "40 images of digits, test split, 10 classes" in html
     assert "every pixel by up to 4/255" in html
     assert f"card: {out}" in capsys.readouterr().out
 

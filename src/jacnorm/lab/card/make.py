@@ -29,7 +29,7 @@ def make_card(
     path: str | os.PathLike[str] = "card.html",
     *,
     title: str | None = None,
-    about: str | None = None,
+    data: str | None = None,
     classes: Sequence[str] | None = None,
     names: Sequence[str] | None = None,
     at: str | None = None,
@@ -46,9 +46,10 @@ def make_card(
         subject = make_subject(model, x, y, classes, names, at)
         measured = measure(subject, attacked=attacked, epsilon=epsilon)
         shape = "×".join(map(str, subject.x.shape[1:]))
+        about = f"{len(subject.x):,} {subject.sample}s of {data or shape}, {len(subject.classes)} classes"
         content = Content(
             title or f"{type(model).__name__}: how sensitive it is",
-            about or f"{len(subject.x):,} {subject.sample}s of {shape}, {len(subject.classes)} classes",
+            about,
             rerun or IN_PYTHON.format(path=path),
             _facts(model, subject.x.device),
             measured,

@@ -66,8 +66,9 @@ def run(args: argparse.Namespace) -> None:
         labels,
         args.out,
         title=args.title or _title(args, data.name),
-        about=f"{len(images):,} {args.split} images of {data.name}, {len(data.classes)} classes",
+        data=f"{data.name}, {args.split} split",
         classes=data.classes,
+        names=getattr(data, "columns", None) or None,  # of a table
         epsilon=args.epsilon,
         attacked=args.attacked,
         rerun=shlex.join(["jacnorm", *sys.argv[1:]]),
