@@ -226,6 +226,13 @@ def test_all_parts_are_there(cards, kind):
     assert "http" not in html.replace("http://www.w3.org", "")
 
 
+def test_what_to_beware_of(cards):
+    """The embedding is where J begins: that nothing before it counts is no finding."""
+    assert "play no part" not in cards["text"]
+    assert "known to ±" in cards["images"]  # of eight images
+    assert "A changed token may change what a text says" in cards["text"]
+
+
 def test_directions_are_shown_as_what_they_are(cards):
     assert cards["images"].count('src="data:image/png') == 2 * 2 * 6
     assert "alcohol" in cards["table"]

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from markupsafe import escape
 from torch import Tensor
 
 from ..evaluate.common import wilson
@@ -27,6 +28,7 @@ LENGTH = {
     "text": "Changes are made to the embedding of each token, the output of <code>{at}</code>; that of one "
     "token has length {size} on average.",
 }
+UNUSED = "These parameters play no part in the output:"
 EVALUATION_ONLY = "This was evaluation mode."  # the doctor's advice for training
 
 
@@ -172,7 +174,11 @@ class Content:
                 size = number(float(module(s.x).norm(dim=-1).mean()))
         units = s.units if self._pixels else "in the model's own units"
         return LENGTH[self.kind].format(
-            inputs=f"{inputs:,}", units=units, hundredth=number(0.01 * inputs**0.5), at=s.at, size=size
+            inputs=f"{inputs:,}",
+            units=units,
+            hundredth=number(0.01 * inputs**0.5),
+            at=escape(s.at or ""),
+            size=size,
         )
 
     @property
@@ -262,7 +268,8 @@ class Content:
     @property
     def beware(self) -> list[str]:
         m = self.m
-        found = [f"{w}" for w in m.diagnosis.warnings if not w.startswith(EVALUATION_ONLY)]
+        not_here = f"{UNUSED} model.{m.subject.at}.weight."  # what J begins at, seen from there
+        found = [w for w in m.diagnosis.warnings if not w.startswith(EVALUATION_ONLY) and w != not_here]
         if m.attack.alarm:
             found.insert(0, m.attack.alarm[0].upper() + m.attack.alarm[1:] + ".")
         if m.diagnosis.reason:

@@ -53,10 +53,10 @@ class Attack:
 
 @dataclass(frozen=True)
 class Bound:
-    """The product of the layers' norms, and its part of σ; or why there is none."""
+    """The product of the layers' norms at the most sensitive samples; or why there is none."""
 
     value: float | None
-    times: float | None  # the largest σ of the same samples
+    times: float | None  # how much it is of their σ
     reason: str | None
 
 

@@ -66,8 +66,6 @@ def make_subject(
     at: str | None = None,
 ) -> Subject:
     """Checked, and in the units of the card."""
-    if not isinstance(model, nn.Module):
-        raise CardError(f"the model is a {type(model).__name__}: a card needs an nn.Module")
     x, y = _samples(model, x, y)
     kind = _kind(x)
     _check_finite(x, names)
