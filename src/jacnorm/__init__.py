@@ -30,6 +30,7 @@ from .estimators import (
     singular_vectors,
     spectral_norm,
 )
+from .extras import card
 from .from_graph import jacobian_of
 from .linearization import Linearization
 from .lipschitz import local_lipschitz
@@ -82,6 +83,7 @@ __all__ = [
     "UnsupportedModelError",
     "WeightDecay",
     "__version__",
+    "card",
     "doctor",
     "frobenius_norm",
     "induced_norm",

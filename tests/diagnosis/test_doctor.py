@@ -19,6 +19,7 @@ from zoo import ZOO
 import jacnorm as jn
 from jacnorm.diagnosis.cost import step_cost
 from jacnorm.diagnosis.examine import examine
+from jacnorm.diagnosis.folding import folded
 from jacnorm.lab.nets import LeNet, ResNet18
 from jacnorm.pytorch.modules import unchanged
 
@@ -236,9 +237,110 @@ def test_cost(monkeypatch):
 
     monkeypatch.setattr("jacnorm.diagnosis.cost.SpectralPenalty", Slow)
     cost = step_cost(model, x)
-    assert calls == [False, True] * 3  # in turns
+    assert calls[:6] == [False, True] * 3  # in turns
     assert 0 < cost.plain < 0.03 <= cost.penalty < cost.with_index
     assert cost.ratio == cost.penalty / cost.plain
+
+
+def test_memory_is_that_of_the_tensors_that_live():
+    """A chain of maps without gradients to keep: what a plain step holds is known."""
+    width, batch = 512, 64
+    model, x = nn.Linear(width, width, bias=False), torch.randn(batch, width)
+    cost = step_cost(model, x)
+    vector, matrix = 4 * batch * width, 4 * width * width
+    # The copy of x, y, its square on the way, the gradient of y, and that of the weights.
+    plain, penalty = cost.memory
+    assert matrix + 2 * vector <= plain <= matrix + 5 * vector
+    # And the sweeps' vectors; their gradient of the weights meets the loss's.
+    assert plain < penalty <= 3 * matrix + 12 * vector
+    assert step_cost(model, x).memory == cost.memory
+
+
+def test_what_cannot_be_watched_has_no_memory():
+    found = jn.doctor(torch.jit.script(mlp(nn.ReLU())), torch.randn(8, 4))
+    assert found.cost.memory is None
+    assert "Memory   not to be had" in str(found)
+
+
+class Layers(nn.Module):
+    """Blocks of three calls, in a list, some unlike the others."""
+
+    def __init__(self, *activations):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(4, 4), a, nn.Linear(4, 4)) for a in activations)
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+
+def shown(model):
+    lines = examine(model, torch.randn(3, 4)).table().splitlines()[1:]
+    return [re.split(r"\s{2,}", line.strip())[:2] for line in lines]
+
+
+def test_blocks_that_repeat_are_told_once():
+    found = shown(Layers(nn.GELU(), nn.GELU(), nn.GELU()))
+    head, first, *_, last = found
+    assert head == ["layers.0–2", "3 × 3 calls"]
+    assert first == ["0", "linear"]
+    assert last == ["head", "linear"]
+    assert len(found) == 1 + 3 + 1
+
+
+def test_blocks_that_differ_are_told_each():
+    found = [layer for layer, _ in shown(Layers(nn.GELU(), nn.GELU(), nn.ReLU(), nn.GELU()))]
+    assert found == [
+        "layers.0–1",
+        "0",
+        "1",
+        "2",
+        *(f"layers.{i}.{j}" for i in (2, 3) for j in range(3)),
+        "head",
+    ]
+
+
+def test_blocks_in_blocks():
+    def stage():
+        return nn.Sequential(*(nn.Sequential(nn.Linear(4, 4), nn.GELU()) for _ in range(2)))
+
+    found = shown(nn.Sequential(nn.Linear(4, 4), stage(), stage(), nn.Linear(4, 2)))
+    assert found == [
+        *(["0", "linear"], ["1–2", "2 × 4 calls"], ["0–1", "2 × 2 calls"], ["0", "linear"], ["1", "gelu"]),
+        ["3", "linear"],
+    ]
+
+
+def test_the_time_of_folded_calls_is_that_of_all():
+    found = examine(Layers(nn.GELU(), nn.GELU(), nn.GELU()), torch.randn(3, 4))
+    lines = folded(found.calls)
+    assert sum(line.seconds for line in lines if not line.head) == pytest.approx(
+        sum(c.seconds for c in found.calls)
+    )
+    assert lines[0].seconds == pytest.approx(sum(c.seconds for c in found.calls[:-1]))
+
+
+def test_what_matters_comes_first():
+    text = str(jn.doctor(mlp(nn.Dropout()), torch.randn(8, 4)))
+    heads = ["training mode: 8×4 → 8×3", "Cost ", "Memory ", "Engine ", "Beware ", "layer "]
+    places = [text.index(head) for head in heads]
+    assert places == sorted(places)
+
+
+def test_plot():
+    found = examine(Layers(nn.GELU(), nn.GELU()), torch.randn(3, 4))
+    (axes,) = found.plot().axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == [
+        "0 linear",
+        "1 gelu",
+        "2 linear",
+        "head linear",
+    ]
+    assert sum(bar.get_width() for bar in axes.patches) == pytest.approx(100)
+    with pytest.raises(jn.InputError, match="no calls to show"):
+        replace(found, calls=()).plot()
 
 
 def test_nothing_to_train_costs_nothing():
@@ -255,6 +357,7 @@ def test_the_text_fits_a_terminal(width):
     table, verdict = found.table(width), found.verdict(width)
     assert max(map(len, f"{table}\n{verdict}".splitlines())) <= width
     assert "for_a_block.10.body.3  conv2d" in table
+    assert "2 × 7 calls" in table  # the two blocks of the first stage are alike
     assert verdict.count("- word") == 2
     assert repr(found) == str(found)
 

@@ -22,7 +22,8 @@ def doctor(capsys, monkeypatch):
 def test_a_net_of_ours(doctor):
     code, out, _ = doctor("lenet")
     assert code == 0
-    assert out.startswith("LeNet, evaluation mode: 8×1×28×28 → 8×10\n\nlayer")
+    assert out.startswith("LeNet, evaluation mode: 8×1×28×28 → 8×10\n\nCost")
+    assert "\n\nlayer" in out
     assert "Engine   layerwise" in out
     assert "times a plain one" in out
 

@@ -6,12 +6,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
+from weakref import finalize
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from ..penalties import SpectralPenalty
-from ..pytorch.modules import modules_of, unchanged
+from ..pytorch.modules import modules_of, named_parameters, unchanged
 from ..pytorch.outputs import Output, chosen
 from ..recording import linearize
 from .examiner import wait_for
@@ -24,7 +27,7 @@ Watch = Callable[[Iterable[int]], Iterable[int]]
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of a forward and backward pass: plain, with penalty(J), and with penalty(J, index=idx).
+    """Seconds and memory of a forward and backward pass: plain, with penalty(J), with penalty(J, index=idx).
 
     They take turns, and the quickest of several rounds counts: it is the one that nothing disturbed.
     """
@@ -32,6 +35,7 @@ class Cost:
     plain: float
     penalty: float
     with_index: float
+    memory: tuple[int, int] | None  # bytes at the peak of the first two, without the weights
 
     @property
     def ratio(self) -> float:
@@ -63,7 +67,8 @@ def step_cost(
     with unchanged(modules_of(model), x.device), torch.enable_grad():
         if not plain().requires_grad:
             return None
-        return Cost(*_quickest([plain, with_penalty, with_index], x.device, watch))
+        times = _quickest([plain, with_penalty, with_index], x.device, watch)
+        return Cost(times[0], times[1], times[2], _memory(model, x, plain, with_penalty))
 
 
 def _quickest(losses: list[Callable[[], Tensor]], device: torch.device, watch: Watch) -> list[float]:
@@ -84,3 +89,54 @@ def _time_of(loss: Callable[[], Tensor], device: torch.device) -> float:
     loss().backward()
     wait_for(device)
     return time.perf_counter() - begin
+
+
+def _memory(model: Any, x: Tensor, *losses: Callable[[], Tensor]) -> tuple[int, int] | None:
+    """None where the model runs, but not while it is watched: TorchScript does not."""
+    try:
+        plain, penalty = (_peak(loss, model, x) for loss in losses)
+    except RuntimeError:
+        return None
+    return plain, penalty
+
+
+def _peak(loss: Callable[[], Tensor], model: Any, x: Tensor) -> int:
+    """Of two steps, since the model may be verified in one of them."""
+    found = []
+    for _ in range(2):
+        for _, p in named_parameters(modules_of(model)):
+            p.grad = None
+        with _Held(model, x) as held:
+            loss().backward()
+        found.append(held.most)
+    return min(found)
+
+
+class _Held(TorchDispatchMode):
+    """Counts the bytes of all tensors that are made, while they live."""
+
+    def __init__(self, model: Any, x: Tensor):
+        super().__init__()
+        self.now = self.most = 0
+        before = [t for m in modules_of(model).values() for t in (*m.parameters(), *m.buffers())]
+        self._living = {t.untyped_storage()._cdata for t in (x, *before)}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for y in tree_leaves(result):
+            if isinstance(y, Tensor):
+                self._add(y.untyped_storage())
+        return result
+
+    def _add(self, storage: Any) -> None:
+        key, size = storage._cdata, storage.nbytes()
+        if key in self._living:
+            return
+        self._living.add(key)
+        self.now += size
+        self.most = max(self.most, self.now)
+        finalize(storage, self._remove, key, size)
+
+    def _remove(self, key: int, size: int) -> None:
+        self._living.discard(key)
+        self.now -= size

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import wrap
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
+from ..errors import InputError
+from ..plots import plot_calls
 from .cost import Cost
 from .examiner import Call
+from .folding import folded
 
 WIDTH = 100
 CALL_WIDTH = 20
+BY_AUTOGRAD = "by autograd"
 
 
 @dataclass(frozen=True, repr=False)
@@ -42,26 +46,42 @@ class Diagnosis:
         return self.problem is None
 
     def __str__(self) -> str:
-        return f"{self.table()}\n\n{self.verdict()}"
+        return self.text()
 
     __repr__ = __str__  # so that a notebook shows it
 
+    def text(self, width: int = WIDTH) -> str:
+        """What matters first, then call by call."""
+        return "\n\n".join(filter(None, [self.verdict(width), self.table(width)]))
+
+    def plot(self) -> Any:
+        """Where the time of the forward pass goes and by which rules, as a matplotlib figure."""
+        lines = [line for line in folded(self.calls) if not line.head]
+        if not lines:
+            raise InputError("There are no calls to show: the model failed before the first.")
+        total = sum(line.seconds for line in lines)
+        named = [f"{line.layer.strip()} {line.call.name}".strip() for line in lines]
+        rules = [line.call.rule or BY_AUTOGRAD for line in lines]
+        parts = [line.seconds / total for line in lines]
+        return plot_calls(list(zip(named, rules, parts, strict=True)))
+
     def table(self, width: int = WIDTH) -> str:
-        """A line for what it is, and one for each call."""
+        """A line for each call; blocks that repeat are told once."""
+        return _table(self._rows(), width) if self.calls else ""
+
+    def verdict(self, width: int = WIDTH) -> str:
+        """What it is, cost, memory, engine, and what to beware of."""
         mode = {True: ", training mode", False: ", evaluation mode", None: ""}[self.training]
         to = f" → {_sizes(self.output_shape)}" if self.output_shape is not None else ""
         to += f" ({self.chosen!r})" if self.chosen is not None else ""
         at = f", from the output of {self.at!r}" if self.at is not None else ""
-        head = f"{self.name}{mode}: {_sizes(self.input_shape)}{to}{at}"
-        return f"{head}\n\n{_table(self._rows(), width)}" if self.calls else head
-
-    def verdict(self, width: int = WIDTH) -> str:
-        """Engine, cost, and what to beware of."""
+        parts = [f"{self.name}{mode}: {_sizes(self.input_shape)}{to}{at}"]
         if self.problem is not None:
-            return _paragraph("Problem", [self.problem], width)
-        parts = [_paragraph("Engine", self._engine(), width)]
+            return "\n\n".join([*parts, _paragraph("Problem", [self.problem], width)])
         if self.cost is not None:
             parts.append(_paragraph("Cost", [self._cost(self.cost)], width))
+            parts.append(_paragraph("Memory", [self._memory(self.cost)], width))
+        parts.append(_paragraph("Engine", self._engine(), width))
         if self.warnings:
             parts.append(_paragraph("Beware", [f"- {warning}" for warning in self.warnings], width))
         return "\n\n".join(parts)
@@ -69,12 +89,15 @@ class Diagnosis:
     def _rows(self) -> list[list[str]]:
         total = sum(call.seconds for call in self.calls)
         rows = [["layer", "call", "output", "rule", "time" if self.served else ""]]
-        for call in self.calls:
+        for line in folded(self.calls):
+            call, time = line.call, _percent(line.seconds / total) if self.served else ""
+            if line.head:
+                rows.append([line.layer, f"{line.blocks} × {line.calls} calls", "", "", time])
+                continue
             batched = call.shape[:1] == self.input_shape[:1]
             shape = _sizes(call.shape[1:] if batched else call.shape)
             name = _shortened(call.name, CALL_WIDTH, keep="start")
-            time = _percent(call.seconds / total) if self.served else ""
-            rows.append([call.layer, name, shape, call.rule or "by autograd", time])
+            rows.append([line.layer, name, shape, call.rule or BY_AUTOGRAD, time])
         return rows
 
     def _engine(self) -> list[str]:
@@ -97,6 +120,15 @@ class Diagnosis:
             f"a training step with SpectralPenalty takes {cost.ratio:.1f} times a plain one "
             f"({_duration(cost.plain)} → {_duration(cost.penalty)}, {_samples(self.input_shape[0])}), and "
             f"{cost.ratio_with_index:.1f} times with penalty(J, index=idx)."
+        )
+
+    def _memory(self, cost: Cost) -> str:
+        if cost.memory is None:
+            return "not to be had: the model hides its calls from whoever counts their tensors."
+        plain, penalty = cost.memory
+        return (
+            f"at its peak that step holds {_size(penalty)}, {penalty / plain:.1f} times a plain one "
+            f"({_size(plain)}), weights not counted."
         )
 
 
@@ -137,6 +169,10 @@ def _percent(part: float) -> str:
 
 def _samples(count: int) -> str:
     return "one sample" if count == 1 else f"{count} samples"
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
 
 
 def _duration(seconds: float) -> str:

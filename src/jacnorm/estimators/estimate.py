@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..plots import plot_estimate
 from .operator import Operator, column, divided, norms
 
 
@@ -29,6 +31,10 @@ class Estimate:
 
     def transposed(self) -> Estimate:
         return replace(self, u=self.v, v=self.u)
+
+    def plot(self) -> Any:
+        """How σ is spread over the samples, as a matplotlib figure; of images also the directions v."""
+        return plot_estimate(self.sigma, self.v)
 
     def __str__(self) -> str:
         failed = int((~self.converged).sum())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from ..plots import plot_vectors
 from ..pytorch.precision import in_full_precision
 from ..trust.checks import check_count, check_positive
 from .gram import both_ways, rows
@@ -32,6 +33,10 @@ class SingularVectors(NamedTuple):
     U: Tensor  # (B, k, *output)
     S: Tensor  # (B, k)
     V: Tensor  # (B, k, *input)
+
+    def plot(self, x: Tensor | None = None) -> Any:
+        """The directions V of the first samples, as a matplotlib figure; below their x, if that is given."""
+        return plot_vectors(self.S, self.V, x)
 
 
 @in_full_precision

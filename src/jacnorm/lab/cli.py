@@ -25,7 +25,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 KEPT = 1 << 30  # bytes at the end of the heap
 LARGEST = 1 << 25  # bytes of one block on the heap, the most that glibc takes
 
-COMMANDS = ("demo", "train", "evaluate", "measure", "doctor", "sweep", "reproduce", "report", "bench")
+COMMANDS = ("demo", "train", "evaluate", "measure", "card", "doctor", "sweep", "reproduce", "report", "bench")
 
 
 class Parser(argparse.ArgumentParser):

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
+import html
+import io
+import re
 from collections.abc import Sequence
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from .. import SingularVectors
+from ..plots import draw_direction, draw_histogram
 from .errors import UsageError
+from .looks import looks
 from .sensitivity import Sensitivity
-
-# Lines that stay apart in black and white.
-STYLES: tuple[dict[str, Any], ...] = (
-    {"color": "0.35", "linestyle": ":", "marker": "o"},
-    {"color": "#7a5195", "linestyle": "--", "marker": "s"},
-    {"color": "#ef5675", "linestyle": "-.", "marker": "^"},
-    {"color": "#003f5c", "linestyle": "-", "marker": "D"},
-    {"color": "#ffa600", "linestyle": (0, (5, 1)), "marker": "v"},
-    {"color": "#2f9e6e", "linestyle": (0, (3, 1, 1, 1, 1, 1)), "marker": "P"},
-    {"color": "#8c564b", "linestyle": (0, (1, 1)), "marker": "X"},
-    {"color": "#3a86c8", "linestyle": (0, (8, 2, 2, 2)), "marker": "*"},
-)
 
 
 def sensitivity_picture(
@@ -45,7 +38,7 @@ def sensitivity_picture(
     left, right = halves
     axes = left.subplots()
     axes.set_box_aspect(None if k == 1 else 1.1)  # beside many pictures it would be a tower
-    _histogram(axes, s.sigma.numpy(), units)
+    draw_histogram(axes, s.sigma.numpy(), "images", f", with respect to {units}")
     right.suptitle(
         "Most sensitive images, and the changes (blue: brighter, red: darker) that\n"
         "move their outputs most, with the class that gains (↑) and the one that loses (↓)",
@@ -59,7 +52,7 @@ def sensitivity_picture(
         column[0].set_title(_names(i, s, labels, classes), fontsize=8)
         column[0].imshow(_picture(images[i]), cmap="gray", vmin=0, vmax=1)
         for j, axes in enumerate(column[1:]):
-            _direction(axes, vectors.V[n, j].sum(0).numpy())
+            draw_direction(axes, vectors.V[n, j].sum(0).numpy())
             u = vectors.U[n, j].flatten()
             size = rf"$\sigma_{{{j + 1}}}$ = {vectors.S[n, j]:#.3g}"
             moved = f"{classes[int(u.argmax())]} ↑  {classes[int(u.argmin())]} ↓"
@@ -71,8 +64,8 @@ def noise_picture(path: Path, levels: Sequence[float], curves: dict[str, list[fl
     """Accuracy as the noise grows, a line a method, told apart without colour too."""
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
-    for (name, accuracies), style in zip(curves.items(), cycle(STYLES), strict=False):
-        axes.plot(levels, [100 * a for a in accuracies], label=name, linewidth=1.8, markersize=5, **style)
+    for (name, accuracies), look in zip(curves.items(), looks(curves), strict=True):
+        axes.plot(levels, [100 * a for a in accuracies], label=name, linewidth=1.8, markersize=5, **look)
     axes.set_xlabel("standard deviation of the noise on each pixel")
     axes.set_ylabel("test accuracy, %")
     axes.spines[["top", "right"]].set_visible(False)
@@ -89,19 +82,21 @@ def save_figure(figure: Figure, path: Path) -> None:
         raise UsageError(f"{path}: {error}") from error
 
 
-def _histogram(axes: Any, sigma: Any, units: str) -> None:
-    axes.hist(sigma, bins=40, color="0.55", edgecolor="white", linewidth=0.4)
-    median = float(np.median(sigma))
-    axes.axvline(median, color="black", linestyle="--", linewidth=1.2)
-    axes.set_title(f"median {median:#.3g} (dashed), largest {sigma.max():#.3g}", fontsize=10)
-    axes.set_xlabel(f"σ = ‖J(x)‖₂, with respect to {units}")
-    axes.set_ylabel("images")
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def _direction(axes: Any, v: Any) -> None:
-    bound = float(np.abs(v).max()) or 1.0
-    axes.imshow(v, cmap="RdBu", vmin=-bound, vmax=bound)
+def to_svg(figure: Figure, name: str, caption: str) -> str:
+    """Text stays text, to be small, searched and read aloud; ids of its own, so that many fit in one page."""
+    buffer = io.StringIO()
+    with rc_context({"svg.hashsalt": "jacnorm", "svg.fonttype": "none"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :].strip()
+    text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    text = text.replace('xlink:href="#', f'xlink:href="#{name}-').replace("url(#", f"url(#{name}-")
+    text = re.sub(r'^(<svg[^>]*?) width="[^"]*"', r"\1", text)
+    text = re.sub(r'^(<svg[^>]*?) height="[^"]*"', r"\1", text)
+    width = 96 * figure.get_figwidth()
+    size = f"max-width: {width:.0f}px; min-width: {0.6 * width:.0f}px"  # letters no larger, no tinier
+    return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(caption)}" style="{size}"', 1)
 
 
 def _names(i: int, s: Sensitivity, labels: Tensor, classes: tuple[str, ...]) -> str:

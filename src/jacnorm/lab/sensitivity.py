@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from .. import SingularVectors, linearize, singular_vectors, spectral_norm
+from .. import Linearization, NonFiniteError, SingularVectors, linearize, singular_vectors, spectral_norm
 
 CHUNK = 500
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
@@ -29,13 +29,15 @@ class Sensitivity:
 
 
 @torch.no_grad()
-def sensitivities(model: nn.Module, x: Tensor, *, tol: float = 1e-3, quiet: bool = False) -> Sensitivity:
-    """σ of the model at each of the inputs x, chunk by chunk."""
+def sensitivities(
+    model: nn.Module, x: Tensor, *, tol: float = 1e-3, quiet: bool = False, at: str | None = None
+) -> Sensitivity:
+    """σ of the model at each of the inputs x, chunk by chunk; from the output of the submodule `at` on."""
     model.eval()
     parts: list[tuple[Tensor, ...]] = []
-    with tqdm(total=len(x), unit=" images", disable=True if quiet else None, desc="measuring") as bar:
-        for chunk in x.split(CHUNK):
-            J = linearize(model, chunk)
+    with tqdm(total=len(x), unit=" samples", disable=True if quiet else None, desc="measuring") as bar:
+        for start, chunk in zip(range(0, len(x), CHUNK), x.split(CHUNK), strict=True):
+            J = _linearized(model, chunk, at, start)
             e = spectral_norm(J, tol=tol)
             predicted = J.output.flatten(1).argmax(1)
             parts.append((e.sigma, e.residual, e.converged, predicted))
@@ -43,10 +45,20 @@ def sensitivities(model: nn.Module, x: Tensor, *, tol: float = 1e-3, quiet: bool
     return Sensitivity(*(torch.cat(part).cpu() for part in zip(*parts, strict=True)))
 
 
+def _linearized(model: nn.Module, chunk: Tensor, at: str | None, start: int) -> Linearization:
+    """Where NaN comes out, the error says for which sample first."""
+    try:
+        return linearize(model, chunk, at=at)
+    except NonFiniteError as error:
+        bad = (~torch.isfinite(model(chunk).flatten(1))).any(1).nonzero()
+        first = f"First for sample {start + int(bad[0, 0])}: " if len(bad) else ""
+        raise NonFiniteError(f"{first}{error}") from error
+
+
 @torch.no_grad()
-def directions(model: nn.Module, x: Tensor, k: int) -> SingularVectors:
+def directions(model: nn.Module, x: Tensor, k: int, at: str | None = None) -> SingularVectors:
     """The k changes of each of these few inputs that the output sees most."""
-    found = singular_vectors(linearize(model.eval(), x), k)
+    found = singular_vectors(linearize(model.eval(), x, at=at), k)
     return SingularVectors(*(part.cpu() for part in found))
 
 

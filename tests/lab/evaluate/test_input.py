@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from jacnorm import NonFiniteError
 from jacnorm.lab.data import Split
 from jacnorm.lab.evaluate import (
     EvaluationError,
@@ -19,6 +20,7 @@ from jacnorm.lab.evaluate import (
     white_noise,
 )
 from jacnorm.lab.evaluate.common import prepare
+from jacnorm.lab.sensitivity import sensitivities
 
 EVERY = {
     "noise": white_noise,
@@ -66,3 +68,37 @@ def test_pixels_that_are_no_numbers(trained, few):
 def test_an_output_that_is_no_row_of_logits(few):
     with pytest.raises(EvaluationError, match="one row of two or more logits"):
         prepare(nn.Identity(), few)
+
+
+class Undefined(nn.Module):
+    """NaN for the eighth image."""
+
+    def forward(self, images):
+        logits = images.flatten(1)[:, :10]
+        return torch.where(torch.arange(len(images))[:, None] == 7, torch.nan, logits)
+
+
+@pytest.mark.parametrize("evaluate", EVERY.values(), ids=EVERY)
+def test_a_network_that_gives_nan(evaluate, few):
+    told = "gives NaN or inf for 1 of the first 120 images, first for image 7"
+    with pytest.raises(EvaluationError, match=told):
+        evaluate(Undefined(), few)
+
+
+def test_measuring_says_where_nan_comes_out(few, monkeypatch):
+    monkeypatch.setattr("jacnorm.lab.sensitivity.CHUNK", 50)
+    images = few.images.clone()
+    images[73] = 2.0
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3), nn.Threshold(-1e9, 0.0))
+    with torch.no_grad():
+        model[1].weight.fill_(1.0)
+    broken = nn.Sequential(model, Root())
+    with pytest.raises(NonFiniteError, match=r"First for sample 73: .* NaN or inf"):
+        sensitivities(broken, images, quiet=True)
+
+
+class Root(nn.Module):
+    """NaN above a sum that images of [0, 1] do not reach."""
+
+    def forward(self, x):
+        return (65 - x).sqrt()

@@ -6,6 +6,7 @@ import re
 import pandas as pd
 
 from jacnorm.lab.figures.points import accuracy
+from jacnorm.lab.looks import looks
 from jacnorm.lab.report.drawings import drawings
 from jacnorm.lab.reproduce.chapter import Chapter
 
@@ -15,9 +16,10 @@ def test_a_method_without_any_number_has_no_row():
     columns |= {"paper": [96.0, 97.0, math.nan], "paper_sd": [0.2, 0.1, math.nan]}
     (axes,) = accuracy(pd.DataFrame(columns, index=["none", "l2", "spectral"])).axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["none", "l2"]
-    ours, paper = (line.get_xydata().tolist() for line in axes.lines if line.get_marker() in "os")
-    assert ours == [[95.0, -0.12]]
-    assert paper == [[96.0, 0.12], [97.0, 1.12]]
+    drawn = [line for line in axes.lines if line.get_marker() in ("o", "s") and len(line.get_xdata())]
+    points = [(*line.get_xydata()[0].tolist(), line.get_marker(), line.get_color()) for line in drawn]
+    none, l2 = (look["color"] for look in looks(["none", "l2"]))
+    assert points == [(95.0, -0.12, "o", none), (96.0, 0.12, "s", none), (97.0, 1.12, "s", l2)]
 
 
 def test_a_relation_is_drawn_where_there_is_something_to_see():

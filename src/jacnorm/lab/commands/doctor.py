@@ -57,11 +57,10 @@ def run(args: argparse.Namespace) -> int:
     model, x = model.to(device).train(args.train), x.to(device)
     width = max(80, min(shutil.get_terminal_size((100, 0)).columns, 120))
     found = examine(model, x, args.at)
-    print(found.table(width) + "\n", flush=True)
     if found.served:
         bar = partial(tqdm, desc="measuring the cost", disable=None, leave=False, delay=1)
         found = replace(found, cost=step_cost(model, x, args.at, watch=bar))
-    print(found.verdict(width))
+    print(found.text(width))
     return 0 if found.served else 1
 
 

@@ -51,10 +51,13 @@ def add(commands: Any) -> None:
         parser.add_argument(f"--{name}", help=evaluation.text, **how)
     parser.add_argument(
         "--epsilon",
-        type=_radius,
+        type=radius,
         metavar="E",
         help="of --attacks and --judge, in pixels from 0 to 1: 8/255 or 0.03 (default: the paper's 32/255). "
         "PGD and TPGD take 40 steps of 2/255, so that more than 80/255 is out of their reach",
+    )
+    parser.add_argument(
+        "--change", action="store_true", help="figures also of the change in accuracy, below the clean one"
     )
     parser.add_argument(
         "--directions", type=int, default=DIRECTIONS, help="rays of --boundary (default: %(default)s)"
@@ -95,13 +98,13 @@ def run(args: argparse.Namespace) -> None:
     if len(trained) > 1 and not args.json:
         print(f"\n{comparison(records)}\n")
     if chosen:
-        _draw(records, out, quiet=args.json)
+        _draw(records, out, change=args.change, quiet=args.json)
 
 
-def _draw(records: list[dict[str, Any]], out: Path, quiet: bool) -> None:
+def _draw(records: list[dict[str, Any]], out: Path, *, change: bool, quiet: bool) -> None:
     from ..figures import draw  # here, so that other commands do not wait for matplotlib
 
-    outdated = draw(records, out)
+    outdated = draw(records, out, change=change)
     if not quiet:
         print(f"numbers and figures: {out}")
     if outdated:
@@ -118,9 +121,9 @@ def _attack_names(text: str) -> list[str]:
     return names
 
 
-def _radius(text: str) -> float:
+def radius(text: str) -> float:
     """
-    >>> _radius("8/255") == 8 / 255, _radius("0.03"), _radius("1e-2")
+    >>> radius("8/255") == 8 / 255, radius("0.03"), radius("1e-2")
     (True, 0.03, 0.01)
     """
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from math import sqrt
 from typing import Any
 
 import torch
@@ -34,7 +35,7 @@ def prepare(model: nn.Module, split: Split, *, pixels: bool = True) -> None:
             f"pixels must be in [0, 1], these are in [{low:g}, {high:g}]: leave the normalization to the net"
         )
     model.eval()
-    classes = _classes(model, images[:1])
+    classes = _classes(model, images[:CHUNK])
     if labels.min() < 0 or labels.max() >= classes:
         raise EvaluationError(
             f"labels must be in 0 … {classes - 1}, one of the network's {classes} outputs; "
@@ -60,6 +61,18 @@ def share(these: Tensor) -> float:
     return float(these.double().mean())
 
 
+def wilson(part: float, count: float) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share that was counted on so many images.
+
+    >>> [round(end, 3) for end in wilson(0.9, 100)], [round(end, 3) for end in wilson(1.0, 100)]
+    ([0.826, 0.945], [0.963, 1.0])
+    """
+    z = 1.959964
+    middle = part + z**2 / (2 * count)
+    half = z * sqrt(part * (1 - part) / count + (z / (2 * count)) ** 2)
+    return max(0.0, (middle - half) / (1 + z**2 / count)), min(1.0, (middle + half) / (1 + z**2 / count))
+
+
 def progress(total: int, what: str, unit: str = " images") -> Any:
     """A bar on a terminal, for what takes longer than a second."""
     return tqdm(total=total, desc=what, unit=unit, disable=None, leave=False, delay=1, dynamic_ncols=True)
@@ -70,11 +83,16 @@ def generator_on(device: torch.device, seed: int) -> torch.Generator:
 
 
 @torch.no_grad()
-def _classes(model: nn.Module, image: Tensor) -> int:
-    output = model(image)
-    if output.dim() != 2 or output.shape[1] < 2:
+def _classes(model: nn.Module, images: Tensor) -> int:
+    output = model(images)
+    if output.dim() != 2 or len(output) != len(images) or output.shape[1] < 2:
         raise EvaluationError(
-            f"the network's output has shape {tuple(output.shape)} for one image: an evaluation needs "
-            "one row of two or more logits"
+            f"the network's output has shape {tuple(output.shape)} for {len(images)} images: an evaluation "
+            "needs one row of two or more logits for each"
+        )
+    if len(bad := (~torch.isfinite(output)).any(1).nonzero()[:, 0]):
+        raise EvaluationError(
+            f"the network gives NaN or inf for {len(bad)} of the first {len(images)} images, first for "
+            f"image {int(bad[0])}"
         )
     return int(output.shape[1])

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import cycle
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ..pictures import STYLES
+from ..evaluate.common import wilson
+from ..looks import looks
 
-METHODS = ("none", "l2", "frobenius", "spectral", "spectral-bound", "spectral-warm")  # as tables call them
+OVER_IMAGES = "95 % intervals over the images"
 Panel = Callable[[Any, pd.DataFrame], None]
 
 
@@ -40,19 +40,21 @@ def lines(
     curves: dict[str, Any],
     *,
     apart: float = 0.0,
-    looks: Iterable[str] | None = None,
+    like: Iterable[str] | None = None,
+    bars: Callable[[Any], Any] | None = None,
 ) -> None:
     """A line a method, each from an array (networks, points); bars of ± one standard deviation.
 
-    Each is drawn so far to the right of the one before: alike, they would hide each other. `looks` are the
-    methods that they look like, where their names are others.
+    Each is drawn so far to the right of the one before: alike, they would hide each other. `like` are the
+    methods that they look like, where their names are others. `bars` gives those of a single network.
     """
-    for i, ((name, values), style) in enumerate(zip(curves.items(), styles(looks or curves), strict=True)):
+    for i, ((name, values), style) in enumerate(zip(curves.items(), looks(like or curves), strict=True)):
         array = np.asarray(values, dtype=float)
+        alone = None if bars is None else bars(array[0])
         axes.errorbar(
             np.asarray(x) + apart * (i - (len(curves) - 1) / 2),
             array.mean(0),
-            array.std(0, ddof=1) if len(array) > 1 else None,
+            array.std(0, ddof=1) if len(array) > 1 else alone,
             label=name,
             linewidth=1.6,
             markersize=4.5,
@@ -62,13 +64,14 @@ def lines(
         )
 
 
-def styles(names: Iterable[str]) -> list[dict[str, Any]]:
-    """A method looks the same in every figure, whichever others are there; the rest get what is left."""
-    names = list(names)
-    own = dict(zip(METHODS, STYLES, strict=False))  # which has some left for others
-    taken = [own[name.lower()] for name in names if name.lower() in own]
-    left = cycle([style for style in STYLES if style not in taken] or STYLES)
-    return [own.get(name.lower()) or next(left) for name in names]
+def over_images(images: int) -> Callable[[Any], Any]:
+    """The 95 % intervals of shares in percent that were counted on so many images."""
+
+    def bars(percent: Any) -> Any:
+        ends = np.array([wilson(part / 100, images) for part in percent])
+        return np.abs(100 * ends.T - percent)
+
+    return bars
 
 
 def tidy(axes: Any) -> None:
@@ -76,15 +79,20 @@ def tidy(axes: Any) -> None:
     axes.grid(alpha=0.25)
 
 
-def add_legend(axes: Any, frame: pd.DataFrame, **options: Any) -> None:
+def add_legend(axes: Any, frame: pd.DataFrame, single: str | None = OVER_IMAGES, **options: Any) -> None:
     look = {"frameon": False, "title_fontsize": 8, "fontsize": 9, "handlelength": 3}
-    axes.legend(title=intervals(frame), **look, **options)
+    axes.legend(title=intervals(frame, single), **look, **options)
 
 
-def intervals(frame: pd.DataFrame) -> str | None:
-    """What the bars are, or nothing when there are none."""
+def intervals(frame: pd.DataFrame, single: str | None) -> str | None:
+    """What the bars are; of networks without likes, what `single` says."""
     counts = frame.groupby("method", observed=True).size()
-    return None if counts.max() == 1 else f"mean ± s.d. over {span(counts)} networks"
+    return single if counts.max() == 1 else f"mean ± s.d. over {span(counts)} networks"
+
+
+def counted(title: str, part: dict[str, Any]) -> str:
+    """With the number of images, where the record has it."""
+    return f"{title}, {part['images']:,} images" if "images" in part else title
 
 
 def span(counts: pd.Series) -> str:

@@ -42,14 +42,14 @@ def times(axes: Any, frame: pd.DataFrame) -> None:
     """All networks together: the cost belongs to the architecture."""
     found = [record["cost"]["times"] for record in frame["record"]]
     sizes = found[0]["batch_sizes"]
-    lines(axes, sizes, {text: [t["ratio"][key] for t in found] for key, text in TIMES.items()}, looks=TIMES)
+    lines(axes, sizes, {text: [t["ratio"][key] for t in found] for key, text in TIMES.items()}, like=TIMES)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.set_xlabel("batch size")
     axes.set_ylabel("time per batch, plain step = 1")
     tidy(axes)
-    add_legend(axes, frame.assign(method="all"), **ABOVE)
+    add_legend(axes, frame.assign(method="all"), single=None, **ABOVE)
 
 
 def errors(axes: Any, of: dict[str, pd.DataFrame]) -> None:
@@ -58,8 +58,8 @@ def errors(axes: Any, of: dict[str, pd.DataFrame]) -> None:
     curves = {key: [part[key] for part in found.get(key, ()) if part[key] is not None] for key in ESTIMATES}
     there = {key: values for key, values in curves.items() if values}
     rounds = next(part["iterations"] for parts in found.values() for part in parts)
-    looks = [LOOKS.get(key, key) for key in there]
-    lines(axes, rounds, {ESTIMATES[key]: values for key, values in there.items()}, looks=looks)
+    like = [LOOKS.get(key, key) for key in there]
+    lines(axes, rounds, {ESTIMATES[key]: values for key, values in there.items()}, like=like)
     bounds = [part["bound"] for part in found.get("bound", ()) if part["bound"] is not None]
     if bounds:
         mean = sum(bounds) / len(bounds)

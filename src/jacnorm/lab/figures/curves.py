@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ..looks import looks
 from ..tasks.statistics import interquartile_mean, interval
-from .common import styles, tidy
+from .common import tidy
 
 FEWEST = 3  # runs, for a band
 
@@ -19,7 +20,7 @@ def curves(frame: pd.DataFrame) -> Figure:
     figure = Figure(figsize=(6.5, 4.2), layout="constrained")
     axes = figure.subplots()
     methods = [str(name) for name in frame["method"].cat.categories if (frame["method"] == name).any()]
-    for method, style in zip(methods, styles(methods), strict=True):
+    for method, style in zip(methods, looks(methods), strict=True):
         _curve(axes, frame[frame["method"] == method], method, style)
     axes.set_xlabel("epoch")
     axes.set_ylabel(frame.attrs["quantity"])

@@ -18,6 +18,11 @@ from .common import alone
 from .cost import ESTIMATES, both
 from .robustness import attacks, noise, strong_attacks
 
+CHANGES: dict[str, Callable[[pd.DataFrame], Figure]] = {  # in points, below the clean accuracy
+    "noise-change": partial(alone, partial(noise, change=True), loc="lower left", single=None),
+    "attacks-change": partial(attacks, change=True),
+    "judge-change": partial(alone, partial(strong_attacks, change=True), width=6, single=None),
+}
 FIGURES: dict[str, Callable[[pd.DataFrame], Figure]] = {
     "noise": partial(alone, noise, loc="lower left"),
     "attacks": attacks,
@@ -29,12 +34,13 @@ FIGURES: dict[str, Callable[[pd.DataFrame], Figure]] = {
 }
 
 
-def draw(records: Sequence[Record], folder: Path) -> list[str]:
+def draw(records: Sequence[Record], folder: Path, *, change: bool = False) -> list[str]:
     """SVG and PNG of each, named after the evaluation. Which files are there and of other records."""
     records = _alike(records)
     frame, outdated = as_frame(grouped(records)), list[str]()
-    for name, figure in FIGURES.items():
-        if all(record.get(name) for record in records):
+    for name, figure in (FIGURES | CHANGES).items():
+        wanted = change or name not in CHANGES
+        if wanted and all(record.get(name.removesuffix("-change")) for record in records):
             drawn = figure(frame)
             for ending in ("svg", "png"):
                 save_figure(drawn, folder / f"{name}.{ending}")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from .common import styles, tidy
+from ..looks import looks
+from .common import tidy
 
 PIXELS = "median, 2-norm in pixels"
 AXES = {  # of a quantity, its words and its unit
@@ -30,20 +31,26 @@ def accuracy(found: pd.DataFrame) -> Figure:
     axes = figure.subplots()
     with_paper = bool(found["paper"].notna().any())
     apart = 0.12 * with_paper
-    looks = (
-        ("mean", "sd", -apart, "ours", "#003f5c", "o"),
-        ("paper", "paper_sd", apart, "paper", "#ef5675", "s"),
-    )
-    for mean, sd, shift, name, color, marker in looks[: 1 + with_paper]:
-        rows = [i + shift for i, there in enumerate(found[mean].notna()) if there]
-        points = found[found[mean].notna()]
-        look = {"fmt": marker, "color": color, "capsize": 3, "markersize": 5}
-        axes.errorbar(points[mean], rows, xerr=points[sd].fillna(0.0), label=name, **look)  # type: ignore[arg-type]
+    drawn = (("mean", "sd", -apart, "o", "full"), ("paper", "paper_sd", apart, "s", "none"))
+    for (i, row), look in zip(enumerate(found.to_dict("records")), looks(found.index), strict=True):
+        for mean, sd, shift, marker, fill in drawn:
+            if pd.notna(row[mean]):
+                bar = 0.0 if pd.isna(row[sd]) else row[sd]
+                style = {
+                    "fmt": marker,
+                    "fillstyle": fill,
+                    "color": look["color"],
+                    "capsize": 3,
+                    "markersize": 5,
+                }
+                axes.errorbar(row[mean], i + shift, xerr=bar, **style)
     axes.set_yticks(range(len(found)), list(found.index))
     axes.set_ylim(len(found) - 0.5, -0.5)
     axes.set_xlabel("test accuracy, %")
     tidy(axes)
     if with_paper:
+        for text, marker, fill in (("ours", "o", "full"), ("paper", "s", "none")):
+            axes.plot([], [], marker, fillstyle=fill, color="black", markersize=5, label=text)
         figure.legend(frameon=False, fontsize=9, ncols=2, loc="outside upper center")
     return figure
 
@@ -52,7 +59,7 @@ def relation(x: pd.DataFrame, y: pd.DataFrame, titles: tuple[str, str]) -> Figur
     """A point a network, a look a method; of frames with a row a seed and a column a method."""
     figure = Figure(figsize=(5.5, 4.4), layout="constrained")
     axes = figure.subplots()
-    for label, style in zip(y, styles(y), strict=True):
+    for label, style in zip(y, looks(y), strict=True):
         look = {"color": style["color"], "marker": style["marker"]}
         axes.plot(x[label], y[label], label=label, linestyle="", markersize=6, alpha=0.85, **look)
     axes.set_xlabel(_axis(titles[0]), fontsize=9)

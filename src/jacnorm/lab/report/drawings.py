@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import html
-import io
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
 import pandas as pd
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from ..figures.boundary import boundary
@@ -19,6 +15,7 @@ from ..figures.cost import both, errors, times
 from ..figures.curves import curves
 from ..figures.points import accuracy, caption, relation
 from ..figures.robustness import TITLES, attack, attacks_in, is_judged, noise, robustness, strong_attacks
+from ..pictures import to_svg
 from ..reproduce.chapter import Chapter
 from ..reproduce.cost import ESTIMATES
 
@@ -100,20 +97,3 @@ def _estimated(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The networks that each estimate is measured on."""
     of = {key: frame[frame["method"] == label] for key, label in ESTIMATES.items()}
     return {key: networks for key, networks in of.items() if len(networks)}
-
-
-def to_svg(figure: Figure, name: str, caption: str) -> str:
-    """Text stays text, to be small, searched and read aloud; ids of its own, so that many fit in one page."""
-    buffer = io.StringIO()
-    with rc_context({"svg.hashsalt": "jacnorm", "svg.fonttype": "none"}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    text = buffer.getvalue()
-    text = text[text.index("<svg") :].strip()
-    text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
-    text = re.sub(r'\bid="', f'id="{name}-', text)
-    text = text.replace('xlink:href="#', f'xlink:href="#{name}-').replace("url(#", f"url(#{name}-")
-    text = re.sub(r'^(<svg[^>]*?) width="[^"]*"', r"\1", text)
-    text = re.sub(r'^(<svg[^>]*?) height="[^"]*"', r"\1", text)
-    width = 96 * figure.get_figwidth()
-    size = f"max-width: {width:.0f}px; min-width: {0.6 * width:.0f}px"  # letters no larger, no tinier
-    return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(caption)}" style="{size}"', 1)

@@ -11,9 +11,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ..checkpoint import write_atomically
+from ..pictures import to_svg
 from ..wording import markdown_table
 from .content import Content, Part
-from .drawings import picture, to_svg
+from .drawings import picture
 
 TEMPLATES = PackageLoader("jacnorm.lab.report", ".")
 LINK = re.compile(r"\[([^\]]+)\]\((?:[\w/.]+)?#([\w-]+)\)")

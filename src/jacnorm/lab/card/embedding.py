@@ -1,0 +1,112 @@
+"""Tokens: which embedding sees them, the model from there on, and an attack that changes one token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..attacks.losses import cross_entropy
+from ..errors import UsageError
+
+TRIES = 50  # changed tokens that are run for each text
+
+
+def find_embedding(model: nn.Module, tokens: Tensor, at: str | None) -> str:
+    """The name of the `nn.Embedding` that is called with the tokens themselves."""
+    embeddings = {name: m for name, m in model.named_modules() if isinstance(m, nn.Embedding)}
+    if at is not None:
+        if at not in embeddings:
+            raise UsageError(f"at={at!r} names no nn.Embedding of the model: it has {_listed(embeddings)}")
+        return at
+    seen: list[str] = []
+
+    def look(name: str) -> Any:
+        return lambda module, inputs: (
+            seen.append(name) if torch.equal(torch.as_tensor(inputs[0]), tokens) else None
+        )
+
+    hooks = [module.register_forward_pre_hook(look(name)) for name, module in embeddings.items()]
+    try:
+        with torch.no_grad():
+            model(tokens)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if len(set(seen)) != 1:
+        raise UsageError(f"which embedding takes the tokens? Say at=…: the model has {_listed(embeddings)}")
+    return seen[0]
+
+
+def _listed(embeddings: dict[str, Any]) -> str:
+    return ", ".join(embeddings) or "none"
+
+
+class FromEmbedding(nn.Module):
+    """The model as a function of the embedded tokens (N, length, width)."""
+
+    def __init__(self, model: nn.Module, at: str, tokens: Tensor):
+        super().__init__()
+        self.model, self.at, self.tokens = model, at, tokens
+
+    def forward(self, embedded: Tensor) -> Tensor:
+        hook = self.model.get_submodule(self.at).register_forward_hook(lambda *_: embedded)
+        try:
+            return self.model(self.tokens)
+        finally:
+            hook.remove()
+
+
+def swapped(model: nn.Module, at: str, tokens: Tensor, labels: Tensor) -> Tensor:
+    """Which texts one changed token fools, (N,), among those that the gradient says raise the loss most."""
+    module: Any = model.get_submodule(at)
+    with torch.no_grad():
+        embedded = module(tokens)
+    leaf = embedded.detach().requires_grad_()
+    with torch.enable_grad():
+        loss = cross_entropy(FromEmbedding(model, at, tokens)(leaf), labels).sum()
+        (gradient,) = torch.autograd.grad(loss, leaf)
+    vocabulary = module.weight.detach()
+    gain = gradient @ vocabulary.T - (gradient * embedded).sum(-1, keepdim=True)  # (N, length, tokens)
+    return _any_fooled(model, tokens, labels, gain.masked_fill(_forbidden(module, tokens), -torch.inf))
+
+
+def swapped_at_random(
+    model: nn.Module, at: str, tokens: Tensor, labels: Tensor, generator: torch.Generator
+) -> Tensor:
+    """The same for changes that are drawn at random, without a look at gradients."""
+    module: Any = model.get_submodule(at)
+    shape = (*tokens.shape, module.num_embeddings)
+    drawn = torch.rand(shape, generator=generator, device=tokens.device)
+    return _any_fooled(model, tokens, labels, drawn.masked_fill(_forbidden(module, tokens), -torch.inf))
+
+
+def blind_to(model: nn.Module, at: str, tokens: Tensor, labels: Tensor) -> int:
+    """For how many texts the loss has no gradient."""
+    leaf = model.get_submodule(at)(tokens).detach().requires_grad_()
+    with torch.enable_grad():
+        loss = cross_entropy(FromEmbedding(model, at, tokens)(leaf), labels).sum()
+        (gradient,) = torch.autograd.grad(loss, leaf)
+    return int((~gradient.flatten(1).any(1)).sum())
+
+
+def _forbidden(module: Any, tokens: Tensor) -> Tensor:
+    """A token stays what it is; padding is not changed, and nothing is changed to it."""
+    found = nn.functional.one_hot(tokens, module.num_embeddings).bool()
+    if module.padding_idx is not None:
+        found[tokens == module.padding_idx] = True
+        found[..., module.padding_idx] = True
+    return found
+
+
+@torch.no_grad()
+def _any_fooled(model: nn.Module, tokens: Tensor, labels: Tensor, score: Tensor) -> Tensor:
+    tries = min(TRIES, int(score[0].numel()))
+    best = score.flatten(1).topk(tries, 1)
+    fooled = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
+    for value, place in zip(best.values.T, best.indices.T, strict=True):
+        position, word = place // score.shape[2], place % score.shape[2]
+        changed = tokens.scatter(1, position[:, None], word[:, None])
+        fooled |= (model(changed).argmax(1) != labels) & value.isfinite()
+    return fooled

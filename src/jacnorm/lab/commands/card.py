@@ -1,0 +1,86 @@
+"""jacnorm card"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..cli import add_command, add_machine_options, need, need_one_or_more, use_machine
+from ..nets import NETS
+from ..run_files import read_config
+from .evaluate import radius
+from .measure import add_data_and_net, data_and_model
+
+SAMPLES, ATTACKED = 2000, 200
+
+
+def add(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        "card",
+        "Make a card: one HTML file about how sensitive a network is, to be attached to it.",
+        "jacnorm card runs/my-run --out card.html\n"
+        "  jacnorm card my_package.nets:resnet --weights resnet.safetensors --data cifar10",
+    )
+    parser.add_argument(
+        "model", metavar="MODEL", help="the folder of a finished run, a net's name, or package.module:factory"
+    )
+    add_data_and_net(parser, "a net")
+    parser.add_argument(
+        "--images", type=int, default=SAMPLES, metavar="N", help="the first N images (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--attacked",
+        type=int,
+        default=ATTACKED,
+        metavar="N",
+        help="how many of them are attacked, which takes longest (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--epsilon", type=radius, metavar="E", help="of the attack, in pixels from 0 to 1 (default: 8/255)"
+    )
+    parser.add_argument("--title", help="(default: what the run or the net is called)")
+    parser.add_argument("--out", type=Path, default=Path("card.html"), help="(default: %(default)s)")
+    add_machine_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    device = use_machine(args)
+    for package in ("jinja2", "matplotlib", "foolbox"):
+        need(package, "a card", "jacnorm[lab]")
+    need_one_or_more(args, "images", "attacked")
+    from ..card import make_card  # here, so that other commands do not wait for matplotlib
+
+    is_run = args.model not in NETS and Path(args.model).is_dir()
+    args.folder, args.net = (Path(args.model), None) if is_run else (None, args.model)
+    data, model = data_and_model(args)
+    split = getattr(data, args.split)
+    images, labels = split.images[: args.images].to(device), split.labels[: args.images].to(device)
+    made = make_card(
+        model.to(device),
+        images,
+        labels,
+        args.out,
+        title=args.title or _title(args, data.name),
+        data=f"{data.name}, {args.split} split",
+        classes=data.classes,
+        names=getattr(data, "columns", None) or None,  # of a table
+        epsilon=args.epsilon,
+        attacked=args.attacked,
+        rerun=shlex.join(["jacnorm", *sys.argv[1:]]),
+    )
+    print(f"card: {made}")
+
+
+def _title(args: argparse.Namespace, data: str) -> str:
+    if args.folder is None:
+        return f"{args.net} on {data}"
+    config = read_config(args.folder)
+    how = (
+        "without a regularizer" if config.method == "none" else f"with {config.label}, λ = {config.weight:g}"
+    )
+    return f"{config.net} on {data}, trained {how}"
