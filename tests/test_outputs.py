@@ -108,7 +108,7 @@ def test_the_loss_that_a_model_computes_has_its_gradient_beside_that_of_a_penalt
 def test_logits_are_found_and_told_once(x, monkeypatch):
     monkeypatch.setattr(recording, "_told", set())
     model, labels = net(), torch.tensor([2, 0])
-    with pytest.warns(UserWarning, match="Net returns more than a tensor: J is the Jacobian of 'logits'"):
+    with pytest.warns(UserWarning, match="Net returns more than one tensor: J is the Jacobian of 'logits'"):
         J = jn.linearize(model, x, labels=labels)
     assert J.chosen == "logits"
     assert "output='logits'" in repr(J)

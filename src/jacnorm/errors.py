@@ -1,12 +1,12 @@
-"""Every error jacnorm raises on purpose is a JacnormError that says what was found and what to do."""
+"""The errors of jacnorm. Each message says what was found and what to do."""
 
 
 class JacnormError(Exception):
-    """Base of all errors of this package."""
+    """The base of all errors that jacnorm raises on purpose."""
 
 
 class InputError(JacnormError, ValueError):
-    """The input of a call has the wrong shape, dtype or value."""
+    """An argument has the wrong type, shape, dtype or value."""
 
 
 class CoupledSamplesError(JacnormError):
@@ -18,8 +18,8 @@ class NonFiniteError(JacnormError, ArithmeticError):
 
 
 class UnsupportedModelError(JacnormError):
-    """The model does something that the engine asked for cannot linearize."""
+    """The model does something that the chosen engine cannot linearize."""
 
 
 class ModelError(JacnormError, RuntimeError):
-    """The model itself failed on the input it was given."""
+    """The model itself raised an error on this input."""
