@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from ..errors import InputError
 from ..pytorch.tracing import inside_torch_func, tracing
 from .by_autograd import gradient
-from .tape import Slot, Step, Tape
+from .tape import Parts, Slot, Step, Tape
 
 OUTPUT = -1 << 62  # a number that no read has
 Again = Callable[[], Tensor]
@@ -161,6 +161,8 @@ class Pairing:
 
 
 def _is_half(c: Any) -> bool:
+    if isinstance(c, Parts):
+        return any(map(_is_half, c))
     return isinstance(c, Tensor) and c.dtype == torch.float16
 
 

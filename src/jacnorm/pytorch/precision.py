@@ -46,11 +46,13 @@ def as_recorded(push: Any, pull: Any, terms: Any, dtypes: list[torch.dtype], y: 
     """The three functions of a rule in the precision in which y was just computed, from arguments of these
     dtypes."""
     kind, target = y.device.type, y.dtype  # not y itself, which would be kept
-    if torch.is_autocast_enabled(kind):
+    is_alike = all(dtype == target for dtype in dtypes)
+    is_autocast = torch.is_autocast_enabled(kind)
+    if is_alike and not (is_autocast and target == torch.get_autocast_dtype(kind)):
+        return push, pull, terms  # a call that autocast has left in float32 stays so
+    if is_autocast:
         autocast = partial(torch.autocast, kind, dtype=torch.get_autocast_dtype(kind))
         push, pull = _under(autocast, push), _under(autocast, pull)
-    elif all(dtype == target for dtype in dtypes):
-        return push, pull, terms
 
     def pull_back(*values: Tensor) -> list[Tensor | None]:
         return [c if c is None else _as(c, d) for c, d in zip(pull(*values), dtypes, strict=True)]
