@@ -25,7 +25,7 @@ from .errors import InputError, JacnormError, UnsupportedModelError
 from .joint import JointLinearization, joined
 from .linearization import Linearization
 from .pytorch.forwarding import replaced_forward
-from .pytorch.half import half_pays
+from .pytorch.half import Choice, pays_for
 from .pytorch.modules import modules_of, random_state, unchanged
 from .pytorch.outputs import Name, Output, chosen
 from .pytorch.precision import NOTHING, without_autocast
@@ -122,6 +122,7 @@ def request_for(
     precision: torch.dtype | None = None,
     through: Sequence[str] = (),
     coupled: bool = False,
+    choice: Choice | None = None,
 ) -> Request:
     shapes = None
     if isinstance(x, tuple) and at is None:
@@ -139,7 +140,7 @@ def request_for(
     if precision is not None:
         check_precision(precision, x)
         is_needed = x.dtype == torch.float32  # products of a model in half precision are taken in it anyway
-        precision = precision if is_needed and half_pays(precision, x.device.type) else None
+        precision = precision if is_needed and pays_for(choice, precision, x.device) else None
     sharding = None if tracing() else sharding_of(model)
     if sharding is not None and engine == "autograd":
         raise UnsupportedModelError(f"{SHARDED} engine='autograd' does not record them.")
