@@ -32,17 +32,18 @@ class Standardized:
         self._mean, self._r = mean, r  # of each row, where the layer has told
 
     def statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        over = list(range(-self.axes, 0))
-        if self._r is None:
-            if self.centred:
-                _, self._mean, self._r = aten.native_layer_norm(
-                    x, x.shape[-self.axes :], None, None, self.eps
-                )
-            else:
-                self._r = torch.rsqrt(x.square().mean(over, keepdim=True) + self.eps)
-        if self._mean is None:
-            self._mean = torch.zeros_like(self._r)
+        if tracing():  # compiled code may not keep anything here, and finds what is the same itself
+            return self._found(x)
+        if self._mean is None or self._r is None:
+            self._mean, self._r = self._found(x)
         return self._mean, self._r
+
+    def _found(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        if self.centred:
+            _, mean, r = aten.native_layer_norm(x, x.shape[-self.axes :], None, None, self.eps)
+            return mean, r
+        r = torch.rsqrt(x.square().mean(list(range(-self.axes, 0)), keepdim=True) + self.eps)
+        return torch.zeros_like(r), r
 
     def h(self, x: Tensor) -> Tensor:
         mean, r = self.statistics(x)
