@@ -60,8 +60,8 @@ def linearize(
 
     engine
         "auto" records the model call by call: those with a rule by it, others by autograd, one by one. Where
-        a model hides its calls (torch.jit, own autograd functions, activation checkpointing), the whole model
-        is one step by autograd. "layerwise" refuses such a model; "autograd" makes any model one step.
+        a model hides its calls (torch.jit, own autograd functions, saved-tensor hooks), the whole model is
+        one step by autograd. "layerwise" refuses such a model; "autograd" makes any model one step.
     batch_norm
         In training mode the batch's statistics are constants to J, as the paper has it. "flowing" lets the
         penalty's gradient pass through the variance all the same, so that it does not depend on the scale
