@@ -25,7 +25,7 @@ from .errors import InputError, JacnormError, UnsupportedModelError
 from .joint import JointLinearization, joined
 from .linearization import Linearization
 from .pytorch.forwarding import replaced_forward
-from .pytorch.half import half_pays
+from .pytorch.half import Choice, pays_for
 from .pytorch.modules import modules_of, random_state, unchanged
 from .pytorch.outputs import Name, Output, chosen
 from .pytorch.precision import NOTHING, without_autocast
@@ -66,7 +66,7 @@ def linearize(
         Further arguments of the model, as in linearize(model, x, mask=mask). They are constants for J.
     engine
         "auto" records the model call by call. A call with a rule is computed by its rule, any other call by
-        autograd. If a model hides its calls (torch.jit, some autograd functions, activation checkpointing),
+        autograd. If a model hides its calls (torch.jit, some autograd functions, saved-tensor hooks),
         the whole model is one step by autograd. "layerwise" refuses such a model. "autograd" makes any
         model one step.
     batch_norm
@@ -134,6 +134,7 @@ def request_for(
     precision: torch.dtype | None = None,
     through: Sequence[str] = (),
     coupled: bool = False,
+    choice: Choice | None = None,
 ) -> Request:
     shapes = None
     if isinstance(x, tuple) and at is None:
@@ -151,7 +152,7 @@ def request_for(
     if precision is not None:
         check_precision(precision, x)
         is_needed = x.dtype == torch.float32  # other models have products in half precision anyway
-        precision = precision if is_needed and half_pays(precision, x.device.type) else None
+        precision = precision if is_needed and pays_for(choice, precision, x.device) else None
     sharding = None if tracing() else sharding_of(model)
     if sharding is not None and engine == "autograd":
         raise UnsupportedModelError(f"{SHARDED} engine='autograd' does not record them.")
@@ -207,7 +208,7 @@ def linearized(request: Request) -> Linearization:
             if request.x.is_inference():
                 request = replace(request, x=request.x.clone())
             J = _recorded(request, known)
-    J.verified |= is_due
+    J.verified |= is_due and not request.x.is_meta
     tell_of(J.chosen, request.model)
     if not wants_gradients:
         J.detach_output()
@@ -222,7 +223,8 @@ def _recorded(request: Request, known: Verdict) -> Linearization:
         trusted = known.layerwise and (known.independent or len(request.x) == 1)
         if request.sharding is not None:
             trusted = not request.sharding.agreed(not trusted)
-        for checks in (False, True) if trusted else (True,):
+        attempts = (False,) if request.x.is_meta else (False, True) if trusted else (True,)
+        for checks in attempts:
             try:
                 J = _record(request, known, checks=checks)
                 J.verified = checks
@@ -295,7 +297,8 @@ def _record(request: Request, known: Verdict, *, checks: bool) -> Linearization:
         with NOTHING if request.sharding is None else _by_all(request.sharding):
             output = section.run(request.x, recorder, graph=checks)
             tape = recorder.tape()
-            if not checks and tape.way not in known.history.plans:  # a new path through the model
+            is_new = tape.way not in known.history.plans  # a new path through the model
+            if not checks and is_new and not request.x.is_meta:  # meta tensors have no values to compare
                 raise NotRecorded("not checked yet")
     except NotRecorded:
         recorder.undo.roll_back()

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..linearization import Linearization
+from ..pytorch.half import Choice
 from ..pytorch.outputs import Output
 from ..pytorch.precision import at_least_single, without_autocast
 from ..pytorch.tracing import gaussian, outside_torch_func, tracing
@@ -84,6 +85,7 @@ class Penalty(nn.Module, ABC):
             raise InputError(f"fraction={fraction!r}: it must be above 0 and at most 1.")
         self.weight, self.seed, self.fraction = weight, seed, fraction
         self.pace = Pace(every, budget)
+        self.half = Choice()  # whether precision= pays
         self._draws = torch.tensor(0, device="cpu")  # a tensor, so that compiled steps can count on
 
     needs_labels = False  # `forward` takes labels, too
@@ -134,7 +136,7 @@ class Penalty(nn.Module, ABC):
 
         J then has an output and no products. What is decided here holds for this J.
         """
-        how = at, to, output, precision, through, coupled
+        how = at, to, output, precision, through, coupled, self.half
         request = request_for(model, x, args, kwargs, engine, batch_norm, *how)
         factor = self._next_factor() if torch.is_grad_enabled() else None
         if factor == 0:
@@ -180,14 +182,15 @@ class Penalty(nn.Module, ABC):
             self._draws += 1
         return gaussian(seed, shape, like.dtype, like.device)
 
-    # The positions in the stream and between two payments are saved with state_dict, so that a resumed
-    # training goes on as it would have.
+    # The positions in the stream and between two payments, and whether half precision pays, are saved with
+    # state_dict, so that a resumed training goes on as it would have.
     def get_extra_state(self) -> Tensor:
-        return torch.tensor([int(self._draws), self.pace.wait], device="cpu")
+        return torch.tensor([int(self._draws), self.pace.wait, *self.half.state()], device="cpu")
 
     def set_extra_state(self, state: Tensor) -> None:
-        draws, self.pace.wait = state.tolist()
+        draws, self.pace.wait, *half = state.tolist()
         self._draws.fill_(draws)
+        self.half.load(half)
 
     def extra_repr(self) -> str:
         lazy = {"every": self.pace.every, "budget": self.pace.budget, "fraction": self.fraction}
