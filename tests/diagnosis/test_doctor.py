@@ -259,7 +259,7 @@ def test_memory_is_that_of_the_tensors_that_live():
 def test_what_cannot_be_watched_has_no_memory():
     found = jn.doctor(torch.jit.script(mlp(nn.ReLU())), torch.randn(8, 4))
     assert found.cost.memory is None
-    assert "Memory   not to be had" in str(found)
+    assert "Memory   not known" in str(found)
 
 
 class Layers(nn.Module):
