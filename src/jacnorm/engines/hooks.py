@@ -18,7 +18,7 @@ NAME = "backward_hook"
 
 
 def _apply(*tensors: Any) -> Any:
-    """The identity through which nn.Module passes arguments and results of a module with a full backward hook.
+    """The identity through which nn.Module passes arguments and results of modules with full backward hooks.
     This makes it visible to a recorder."""
     if has_torch_function(tensors):
         return handle_torch_function(_apply, tensors, *tensors)
