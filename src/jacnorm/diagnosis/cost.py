@@ -6,14 +6,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
-from weakref import finalize
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from ..penalties import SpectralPenalty
+from ..pytorch.live import Live
 from ..pytorch.modules import modules_of, named_parameters, unchanged
 from ..pytorch.outputs import Output, chosen
 from ..recording import linearize
@@ -103,40 +101,11 @@ def _memory(model: Any, x: Tensor, *losses: Callable[[], Tensor]) -> tuple[int, 
 def _peak(loss: Callable[[], Tensor], model: Any, x: Tensor) -> int:
     """Of two steps, since the model may be verified in one of them."""
     found = []
+    weights = [t for m in modules_of(model).values() for t in (*m.parameters(), *m.buffers())]
     for _ in range(2):
         for _, p in named_parameters(modules_of(model)):
             p.grad = None
-        with _Held(model, x) as held:
+        with Live([x, *weights]) as live:
             loss().backward()
-        found.append(held.most)
+        found.append(live.most)
     return min(found)
-
-
-class _Held(TorchDispatchMode):
-    """Counts the bytes of all tensors that are made, while they live."""
-
-    def __init__(self, model: Any, x: Tensor):
-        super().__init__()
-        self.now = self.most = 0
-        before = [t for m in modules_of(model).values() for t in (*m.parameters(), *m.buffers())]
-        self._living = {t.untyped_storage()._cdata for t in (x, *before)}
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for y in tree_leaves(result):
-            if isinstance(y, Tensor):
-                self._add(y.untyped_storage())
-        return result
-
-    def _add(self, storage: Any) -> None:
-        key, size = storage._cdata, storage.nbytes()
-        if key in self._living:
-            return
-        self._living.add(key)
-        self.now += size
-        self.most = max(self.most, self.now)
-        finalize(storage, self._remove, key, size)
-
-    def _remove(self, key: int, size: int) -> None:
-        self._living.discard(key)
-        self.now -= size
