@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .tape import Step
+from .tape import Step, Tape
 
 PRODUCTS = frozenset(
     [
@@ -58,6 +58,12 @@ class Lowered:
         if known is None:
             known = self._weights[id(value)] = value, value.to(self.dtype)
         return known[1]
+
+
+def is_lowered(tape: Tape, dtype: torch.dtype) -> bool:
+    """Whether any of its steps would run in half precision."""
+    lowered, values = Lowered(dtype), tape.values()
+    return any(lowered.step(step, values) is not step for step in tape.steps)
 
 
 def _raised(found: Any) -> Any:

@@ -44,13 +44,16 @@ print(json.dumps({"wrong": wrong, "speed": seconds(single) / seconds(half)}))
 @cache
 def half_pays(dtype: torch.dtype, device: str) -> bool:
     """Tried once; where it does not pay, a warning says why."""
-    why = _why_not(str(dtype).removeprefix("torch."), device)
+    why = why_not(dtype, device)
     if why is not None:
         warnings.warn(f"precision={dtype} {why}: products of J stay in float32.", stacklevel=4)
     return why is None
 
 
-def _why_not(name: str, device: str) -> str | None:
+@cache
+def why_not(dtype: torch.dtype, device: str) -> str | None:
+    """What keeps this machine from gaining by it; None if it gains."""
+    name = str(dtype).removeprefix("torch.")
     try:
         ran = subprocess.run(
             [sys.executable, "-c", TRIAL, name, device], capture_output=True, text=True, timeout=SECONDS
