@@ -7,6 +7,7 @@ import math
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -186,31 +187,36 @@ def build(name: str, shape: tuple[int, ...], classes: int, width: float = 1.0, o
     net = made_by(name, "a net", NetError)
     if not isinstance(net, nn.Module):
         raise NetError(f"{name} returned {type(net).__name__}, not an nn.Module")
-    net.register_forward_hook(OneOutput(name, output))
+    position = int(output) if output.lstrip("-").isdecimal() else None
+    which: Output = position if position is not None else output or None
+    net.register_forward_hook(OneOutput(which, partial(_tell_of_output, name)))
     return net
 
 
 class OneOutput:
     """A hook of a net of a user's own: of all that it returns, the output that is named, or the obvious one.
 
-    (A module around the net would change the names of its weights.)
+    `tell` gets the name of an output that nobody has named. (A module around the net would change the names
+    of its weights.)
     """
 
-    def __init__(self, name: str, output: str):
-        self.name = name
-        self.output: Output = int(output) if output.lstrip("-").isdecimal() else output or None
+    def __init__(self, output: Output, tell: Callable[[Name], None]):
+        self.output, self.tell = output, tell
 
     def __call__(self, net: nn.Module, args: tuple[Any, ...], result: Any) -> Any:
-        if isinstance(result, Tensor):
-            return result
         tensor, name = chosen(result, self.output, len(args[0]))
-        if name is not None and (self.name, name) not in _told:
-            _told.add((self.name, name))
-            print(f"{self.name} returns more than a tensor; {name!r} is taken (--output)", file=sys.stderr)
+        if name is not None:
+            self.tell(name)
         return tensor
 
 
 _told: set[tuple[str, Name]] = set()
+
+
+def _tell_of_output(net: str, name: Name) -> None:
+    if (net, name) not in _told:
+        _told.add((net, name))
+        print(f"{net} returns more than a tensor; {name!r} is taken (--output)", file=sys.stderr)
 
 
 def normalized(body: nn.Module, data: DataSet, takes: str = "normalized") -> Normalized:
