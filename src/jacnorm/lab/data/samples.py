@@ -42,6 +42,7 @@ class Found:
 def made(found: Found) -> DataSet:
     """The data set, or a `DataError` that says what is wrong with which sample."""
     names = _classes(found)
+    _check_test(found)
     splits = [Split(_numbers(found, part), _positions(part, names)) for part in found.parts]
     if len({split.images.shape[1:] for split in splits}) > 1:
         shapes = " and ".join(str(tuple(split.images.shape[1:])) for split in splits)
@@ -121,6 +122,19 @@ def _check_labels(found: Found, part: Samples) -> None:
             )
     elif y.dtype.kind not in "biuUS":
         raise DataError(f"{found.name}: labels have dtype {y.dtype}; whole numbers or words are needed")
+
+
+def _check_test(found: Found) -> None:
+    """A network cannot say a class that it has never seen."""
+    train, *tests = found.parts
+    known = {_text(label) for label in np.asarray(train.y)}
+    for part in tests:
+        for i, label in enumerate(map(_text, np.asarray(part.y))):
+            if label not in known:
+                raise DataError(
+                    f"{found.name}: {part.where(i)} of the test split has the class {label!r}, which no sample "
+                    "to train on has; add some of it there, or leave it out here"
+                )
 
 
 def _positions(part: Samples, names: tuple[str, ...]) -> Tensor:
