@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,9 @@ from .data import load as load_data
 from .data.catalog import check_name
 from .errors import UsageError
 from .nets import NETS, NetError, Normalized, build, check_fits, fingerprint, is_own, normalized
+from .optimizers import SGD, Adam
 from .progress import Progress, Tally
-from .run import SGD, Run, Share
+from .run import Run, Share
 from .wording import did_you_mean
 
 HELD_OUT = 1 / 6  # of the train split, under the protocol "held-out"
@@ -51,8 +52,7 @@ class Classification(Run):
         super().__init__(config, share)
         self.config, self.model, self.data = config, model, data
         self.device = model.mean.device
-        weight_decay = config.weight if config.method == "l2" else 0.0
-        self.optimizer = SGD(model.parameters(), config.learning_rate, config.momentum, weight_decay)
+        self.optimizer = make_optimizer(config, model.parameters())
         self.penalty = make_penalty(config, share.rank)
         self.reports, self.reported = OnceAnEpoch(self.penalty), dict[str, float]()  # in this epoch
         self.noise = torch.Generator(self.device)  # where attacks start
@@ -81,18 +81,14 @@ class Classification(Run):
         return validate(self, self.data.test.to(self.device), "the test split")
 
     def tensors(self) -> dict[str, Tensor]:
-        velocity = {str(i): v for i, v in enumerate(self.optimizer.velocity)}
-        kept = {"model": self.model.state_dict(), "momentum": velocity}
+        kept = {"model": self.model.state_dict(), "momentum": self.optimizer.tensors()}
         if self.penalty is not None:
             kept["penalty"] = self.penalty.state_dict()
         return {name: t for part, of in kept.items() for name, t in prefixed(part, of).items()}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         self.model.load_state_dict(part("model", tensors))
-        momentum = part("momentum", tensors)
-        for i, velocity in enumerate(self.optimizer.velocity):
-            if str(i) in momentum:  # older files have none for a parameter that had no gradient yet
-                velocity.copy_(momentum[str(i)])
+        self.optimizer.load(part("momentum", tensors))
         if self.penalty is not None:
             self.penalty.load_state_dict(part("penalty", tensors))
 
@@ -192,6 +188,14 @@ def check_start(config: RunConfig, data: DataSet) -> None:
             start(config, data, "cpu")
     except UsageError as error:
         raise UsageError(f"net = {config.net!r}: {error}") from error
+
+
+def make_optimizer(config: RunConfig, parameters: Iterable[nn.Parameter]) -> SGD | Adam:
+    """Method `l2` is its own weight decay."""
+    decay = config.weight if config.method == "l2" else 0.0
+    if config.optimizer == "sgd":
+        return SGD(parameters, config.learning_rate, config.momentum, decay)
+    return Adam(config.optimizer, parameters, config.learning_rate, decay)
 
 
 def make_penalty(config: RunConfig, rank: int = 0) -> Penalty | None:

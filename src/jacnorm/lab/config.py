@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from .data.own import is_own as is_own_data
 from .nets import is_own
+from .optimizers import NAMES as OPTIMIZERS
 from .settings import ONE_OR_MORE, PART, POSITIVE, Bound, Kind, Settings, configured, setting
 from .settings import ConfigError as ConfigError  # others take it from here
 from .tasks.kinds import DQNSettings, GANSettings, PolicySettings
@@ -62,8 +63,11 @@ class RunConfig(Settings):
         Bound(POSITIVE.holds, 'positive; method = "none" has no penalty'),
         method="l2 spectral-bound frobenius spectral analytic margin",
     )
-    learning_rate: float = setting(0.01, "of SGD", POSITIVE)
-    momentum: float = setting(0.8, "of SGD", Bound(lambda v: 0 <= v < 1, "in [0, 1)"))
+    optimizer: str = setting(
+        "sgd", "what takes the steps; with Adam begin at a learning rate of 0.001", OPTIMIZERS
+    )
+    learning_rate: float = setting(0.01, "of the optimizer", POSITIVE)
+    momentum: float = setting(0.8, "of SGD", Bound(lambda v: 0 <= v < 1, "in [0, 1)"), optimizer="sgd")
     batch_size: int = setting(32, "images a step", POSITIVE)
     epochs: int = setting(50, "passes over the train split", POSITIVE)
     schedule: str = setting(

@@ -132,8 +132,8 @@ def _check_test(found: Found) -> None:
         for i, label in enumerate(map(_text, np.asarray(part.y))):
             if label not in known:
                 raise DataError(
-                    f"{found.name}: {part.where(i)} of the test split has the class {label!r}, which no sample "
-                    "to train on has; add some of it there, or leave it out here"
+                    f"{found.name}: {part.where(i)} of the test split has the class {label!r}, which no "
+                    "sample to train on has; add some of it there, or leave it out here"
                 )
 
 
