@@ -138,7 +138,7 @@ def quality(m: Mapping[str, Any]) -> str:
 
 
 def load(config: RunConfig, data_root: Path | str | None, runs: Path) -> DataSet:
-    data = load_data(config.data, data_root, label=config.label_column)
+    data = load_data(config.data, data_root, **config.how_to_read)
     config.with_data(data)
     return data
 
@@ -150,7 +150,7 @@ def start(
     run_data = trained_on(config, data)
     shape = tuple(data.train.images.shape[1:])
     body = build(config.net, shape, len(data.classes), config.width, config.output)
-    model = normalized(body, run_data).to(device)
+    model = normalized(body, run_data, at=config.at).to(device)
     check_fits(model, data)
     return Classification(config, data, model, share or Share())
 
@@ -173,14 +173,17 @@ def told(config: RunConfig, result: dict[str, Any]) -> str:
     test = result["test"]
     return (
         f"{config.label} on {config.data}: test accuracy {test['accuracy']:.2%}, loss {test['loss']:.4f}, "
-        f"mean σ {test['sigma']:.3f} (normalized input, first {test['sigma_images']} images)"
+        f"mean σ {test['sigma']:.3f} ({test.get('sigma_of', 'normalized input')}, first "
+        f"{test['sigma_images']} {'images' if 'sigma_of' not in test else 'texts'})"
     )
 
 
 def check_start(config: RunConfig, data: DataSet) -> None:
     """Whether the net can be built and takes these images, before there is a folder or a process for it."""
     if config.augment and data.train.images.dim() != 4:
-        raise UsageError(f"augment = true: {data.name} is a table; crops and mirror images are for images")
+        raise UsageError(
+            f"augment = true: {data.name} has {data.what}; crops and mirror images are for images"
+        )
     if config.method == "adversarial" and not data.is_pixels:
         raise UsageError(f'method = "adversarial": {data.name} has no pixels from 0 to 1 to attack')
     try:
@@ -291,7 +294,7 @@ def train_step(
             penalty = torch.zeros_like(loss)
         else:
             half = torch.bfloat16 if config.precision == "bfloat16" else None
-            how: Any = {"batch_norm": config.batch_norm, "precision": half}
+            how: Any = {"batch_norm": config.batch_norm, "precision": half, "at": run.model.at}
             J = run.penalty.linearize(run.body, x, **how)
             output = J.output
             loss = F.cross_entropy(output, labels)
@@ -326,10 +329,11 @@ def score(model: Normalized, split: Split, batch_size: int = 500) -> dict[str, f
         loss += float(F.cross_entropy(output, labels, reduction="sum"))
         correct += float((output.argmax(1) == labels).sum())
     first = split.images[:SIGMA_IMAGES]
-    J = linearize(model.body, model.normalize(first))
+    J = linearize(model.body, model.normalize(first), at=model.at)
     return {
         "loss": loss / len(split),
         "accuracy": correct / len(split),
         "sigma": float(spectral_norm(J).sigma.mean()),
         "sigma_images": len(first),
+        **({} if model.at is None else {"sigma_of": f"at {model.at}"}),
     }

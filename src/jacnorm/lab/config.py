@@ -46,6 +46,10 @@ class RunConfig(Settings):
         "images by class, a .csv or .parquet table, package.module:factory",
     )
     label_column: str = setting("", "the column of a table that has the classes")
+    tokens: bool = setting(False, "x of your own data are tokens, whole numbers (N, length)")
+    at: str = setting(
+        "", "of a net for tokens, the embedding that J begins at; with one embedding it is found without"
+    )
     data_fingerprint: str = setting("", "of your own data, as it was found; if given, the data must have it")
     net: str = setting(
         "mlp", "mlp, lenet, vgg16, resnet18, or your own package.module:factory (called without arguments)"
@@ -179,6 +183,11 @@ class RunConfig(Settings):
     def _data_name(self) -> str:
         """Without its folders, since it is a part of the name of one."""
         return Path(self.data).stem.replace(":", ".") if is_own_data(self.data) else self.data
+
+    @property
+    def how_to_read(self) -> dict[str, Any]:
+        """What `load` has to know of a user's own data."""
+        return {"label": self.label_column, "tokens": self.tokens or bool(self.at)}
 
     def with_data(self, data: DataSet) -> RunConfig:
         """With the fingerprint of a user's own data, which tells it from another file under the same name."""

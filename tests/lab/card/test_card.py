@@ -9,11 +9,12 @@ from torch import nn
 
 import jacnorm as jn
 from jacnorm import recording
-from jacnorm.lab.card.embedding import find_embedding, swapped, swapped_at_random
+from jacnorm.lab.card.embedding import swapped, swapped_at_random
 from jacnorm.lab.card.measuring import chosen, measure
 from jacnorm.lab.card.numbers import number
 from jacnorm.lab.card.subject import Rescaled, evaluating, in_box, make_subject
 from jacnorm.lab.cli import main
+from jacnorm.lab.tokens import find_embedding
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from ...pytorch.outputs import Name, Output
 from ...recording import tell_of
 from ..errors import UsageError
 from ..nets import OneOutput
-from .embedding import find_embedding
+from ..tokens import find_embedding
 
 Kind = Literal["images", "table", "text"]
 SAMPLE = {"images": "image", "table": "row", "text": "text"}
