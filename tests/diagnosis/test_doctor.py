@@ -379,7 +379,7 @@ def test_tokens_and_an_output_by_its_name():
     with pytest.raises(jn.InputError, match="at='embed'"):
         jn.doctor(Reader(), ids)
     found = jn.doctor(Reader(), ids, at="embed")
-    assert found.table().startswith("Reader, training mode: 6×5 → 6×3 ('logits'), from the output of 'embed'")
+    assert found.text().startswith("Reader, training mode: 6×5 → 6×3 ('logits'), from the output of 'embed'")
     assert [call.name for call in found.calls] == ["tanh", "sum", "linear"]
     assert found.cost is not None
     hidden = jn.doctor(Reader(), ids, at="embed", output=lambda out: out["hidden"].exp())

@@ -27,6 +27,7 @@ STIR = 0.01  # of a fixed direction in the start, so that it is never zero, nor 
 MOST_ROUNDS = 10  # of iterations="auto"
 LOOKS = (100, 1000, 10_000)  # payments without `index` that are looked at more closely
 ALIGNED = 0.8  # mean (uᵀu₁)(vᵀv₁), above which the gradient's cosine was 0.9 or more (`jacnorm bench starts`)
+CLOSE = 0.05  # to σ: then other directions are about as sensitive, and as good to penalize
 
 
 class SpectralPenalty(NormPenalty, StoredVectors):
@@ -150,7 +151,7 @@ class SpectralPenalty(NormPenalty, StoredVectors):
             return
         self.pace.is_unusual = True  # this step takes longer
         aligned, low = alignment(J, u, v)
-        if aligned < ALIGNED:
+        if is_rough(aligned, low):
             self._has_warned = True
             warnings.warn(
                 f"The spectral penalty finds σ {low:.0%} too low, in directions that are not yet the most "
@@ -219,6 +220,11 @@ class SpectralPenalty(NormPenalty, StoredVectors):
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, iterations={self.iterations}"
+
+
+def is_rough(aligned: float, low: float) -> bool:
+    """Whether directions are so far off that the gradient is."""
+    return aligned < ALIGNED and low > CLOSE
 
 
 @torch.no_grad()

@@ -181,9 +181,9 @@ def test_mistakes(capsys):
 
 
 def test_starts_on_a_small_net(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(starts, "WATCHED", 8)
+    monkeypatch.setattr(starts, "WATCHED", 30)  # until all samples have come by
     monkeypatch.setattr(starts, "TRIED", 1)
-    out = ["--steps", "8", "--out", str(tmp_path)]
+    out = ["--steps", "30", "--out", str(tmp_path)]
     for net in ("critic", "LSTM"):  # one beside the other
         assert main(["bench", "starts", "--nets", net, *out]) == 0
     assert "| recent samples | 1 | 3 |" in capsys.readouterr().out

@@ -198,7 +198,6 @@ def _left_in(folders: list[Path]) -> list[Path]:
     without = {folder: why for folder in folders if (why := _without_network(folder))}
     if len(folders) == 1 or len(without) == len(folders):
         for folder in folders:
-            read_config(folder)
             check_finished(folder)
     for folder, why in without.items():
         print(f"{folder}: left out, {why}", file=sys.stderr)
@@ -207,10 +206,12 @@ def _left_in(folders: list[Path]) -> list[Path]:
 
 def _without_network(folder: Path) -> str | None:
     """Why it has none; of a folder that is no run, that is said by whoever reads it."""
-    if (folder / "weights.safetensors").exists() or not folder.exists():
+    if not folder.exists():
         return None
-    if divergence(folder):
+    if divergence(folder):  # which reads result.json, and names it if it is damaged
         return "it diverged"
+    if (folder / "weights.safetensors").exists():
+        return None
     return "it is not finished" if (folder / "config.json").exists() else "it is not a run"
 
 
