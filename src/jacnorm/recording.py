@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,7 +20,7 @@ from .engines.rules import NotRecorded, OneWay
 from .engines.section import Section, inputs, side_by_side
 from .engines.tape import Plan, Step, Tape, Way, version
 from .engines.traced import check_plan
-from .errors import InputError, JacnormError, UnsupportedModelError
+from .errors import InputError, JacnormError, UnsupportedModelError, warn
 from .joint import JointLinearization, joined
 from .linearization import Linearization
 from .pytorch.forwarding import replaced_forward
@@ -171,10 +170,9 @@ def tell_of(name: Name | None, model: Any) -> None:
     if name is None or tracing() or (kind, name) in _told:
         return
     _told.add((kind, name))
-    warnings.warn(
+    warn(
         f"{kind} returns more than a tensor: J is the Jacobian of {name!r} in it. output={name!r} says so, "
-        "and another name or position chooses another one.",
-        stacklevel=4,
+        "and another name or position chooses another one."
     )
 
 
@@ -301,7 +299,7 @@ def _record(request: Request, known: Verdict, *, checks: bool) -> Linearization:
         known.settle()
         if recorder.hooked and not known.warned:
             known.warned = True
-            warnings.warn(HOOKED, stacklevel=5)
+            warn(HOOKED)
     return _made(tape, section, output, recorder, _without_rule(recorder, tape), request)
 
 
@@ -353,7 +351,7 @@ def _as_one_step(request: Request, known: Verdict, reason: str) -> Linearization
         )
     if recorder.hooked and not known.warned:
         known.warned = True
-        warnings.warn(HOOKED, stacklevel=5)
+        warn(HOOKED)
     first, last = section.first, section.last
     tape = one_step(first, last, gate)
     with without_autocast(first.device):
@@ -366,7 +364,7 @@ def _as_one_step(request: Request, known: Verdict, reason: str) -> Linearization
             )
             known.doubt = doubts(first, last) if tape.steps else None
             if known.doubt is not None:
-                warnings.warn(known.doubt, stacklevel=5)  # where linearize is called
+                warn(known.doubt)
     known.settle()
     for step in tape.steps:
         step.by_autograd.refusal = known.refusal
