@@ -25,8 +25,17 @@ def at_least_single(dtype: torch.dtype) -> torch.dtype:
 any_autocast_enabled: Callable[[], bool] = torch._C._is_any_autocast_enabled
 
 
+def is_autocast(kind: str) -> bool:
+    """Whether calls on this kind of device are; some have no autocast at all, and PyTorch does not say no."""
+    return (
+        any_autocast_enabled()
+        and torch.amp.is_autocast_available(kind)
+        and torch.is_autocast_enabled(kind)
+    )
+
+
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
-    if any_autocast_enabled() and torch.is_autocast_enabled(device.type):
+    if is_autocast(device.type):
         return torch.autocast(device.type, enabled=False)
     return NOTHING
 
@@ -46,7 +55,7 @@ def as_recorded(push: Any, pull: Any, terms: Any, dtypes: list[torch.dtype], y: 
     """The three functions of a rule in the precision in which y was just computed, from arguments of these
     dtypes."""
     kind, target = y.device.type, y.dtype  # not y itself, which would be kept
-    if torch.is_autocast_enabled(kind):
+    if is_autocast(kind):
         autocast = partial(torch.autocast, kind, dtype=torch.get_autocast_dtype(kind))
         push, pull = _under(autocast, push), _under(autocast, pull)
     elif all(dtype == target for dtype in dtypes):

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...pytorch.precision import at_least_single
+from ...pytorch.precision import at_least_single, is_autocast
 from ...pytorch.tracing import inside_torch_func, tracing
 from .arithmetic import axes_of, insert_axes
 from .table import Call, NoRule, rule
@@ -130,7 +130,7 @@ def layer_norm(
 
 def _told(y: Tensor) -> tuple[Tensor, ...]:
     """The mean and r that the layer's own node has kept, in the precision that sweeps take."""
-    if tracing() or inside_torch_func() or torch.is_autocast_enabled(y.device.type):
+    if tracing() or inside_torch_func() or is_autocast(y.device.type):
         return ()
     node: Any = y.grad_fn
     if node is None or node.name() != "NativeLayerNormBackward0":
