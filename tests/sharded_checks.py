@@ -4,6 +4,7 @@ import copy
 import io
 import sys
 from datetime import timedelta
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -11,11 +12,13 @@ import torch.nn.functional as F
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp._fully_shard import _fsdp_param_group as inside
 from torch.func import functional_call
 from torch.utils.checkpoint import checkpoint
 
 import jacnorm as jn
 from jacnorm.lab.bench.nets import Blocks
+from jacnorm.pytorch.sharded import groups_of
 
 BATCH, CLASSES, TOKENS, WIDTH = 8, 5, 6, 16
 MAX_WAIT = timedelta(seconds=60)  # a hang becomes an error
@@ -229,6 +232,21 @@ def check_measuring():
         assert (induced.lower <= induced.upper * (1 + 1e-9)).all()
 
 
+def check_cost():
+    """How often the weights of a block are gathered: forward, backward, and once in each sweep."""
+    x, _, index = shares()[dist.get_rank()]
+    counts = {}
+    for name, penalty in {"plain": jn.SpectralPenalty(0.0), "index": spectral(), "guess": spectral()}.items():
+        model = sharded("transformer")
+        for _ in range(3):  # the third is not verified
+            with mock.patch.object(inside, "foreach_all_gather", wraps=inside.foreach_all_gather) as gather:
+                J = jn.linearize(model, x)
+                (J.output.square().mean() + penalty(J, index=index if name == "index" else None)).backward()
+        (group,) = groups_of(model.blocks[0])
+        counts[name] = sum(call.args[0] is group.fsdp_params for call in gather.mock_calls)
+    assert counts == {"plain": 2, "index": 4, "guess": 5}, counts
+
+
 def of_all(value):
     found = [None] * dist.get_world_size()
     dist.all_gather_object(found, value)
@@ -247,6 +265,7 @@ def check_two():
     check_mixed_precision()
     check_resume()
     check_measuring()
+    check_cost()
 
 
 def check_all():

@@ -196,12 +196,13 @@ class Recorder(TorchFunctionMode):
         return y
 
     def _through_hook(self, run: partial[Any]) -> Any:
-        """An identity that a module with a full backward hook inserts."""
+        """An identity that a module with a full backward hook inserts, where its arguments have gradients.
+        It is no step: the way through the model is the same without it."""
         ys = run()
         for x, y in zip(tensors(run.args), ys, strict=True):
             slot = self.slots.of(x)
             if slot is not None and y is not x:
-                self.writer.add_identity(hooks.NAME, slot, y)
+                self.slots.add_name(y, slot)
         return ys
 
     def _check_others(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -28,9 +28,7 @@ any_autocast_enabled: Callable[[], bool] = torch._C._is_any_autocast_enabled
 def is_autocast(kind: str) -> bool:
     """Whether calls on this kind of device are; some have no autocast at all, and PyTorch does not say no."""
     return (
-        any_autocast_enabled()
-        and torch.amp.is_autocast_available(kind)
-        and torch.is_autocast_enabled(kind)
+        any_autocast_enabled() and torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
     )
 
 
