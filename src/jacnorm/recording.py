@@ -20,7 +20,7 @@ from .engines.rules import NotRecorded, OneWay
 from .engines.section import Section, inputs, side_by_side
 from .engines.tape import Plan, Step, Tape, Way, version
 from .engines.traced import check_plan
-from .errors import InputError, JacnormError, UnsupportedModelError, warn
+from .errors import InputError, JacnormError, ModelError, UnsupportedModelError, warn
 from .joint import JointLinearization, joined
 from .linearization import Linearization
 from .pytorch.forwarding import replaced_forward
@@ -148,7 +148,9 @@ def request_for(
 
 
 SHARDED = "The model's weights are sharded (fully_shard), so that J needs its calls one by one:"
-ELSEWHERE = "another process could not record it"
+ELSEWHERE = "another process could not record it, and says why"
+UNRECORDED, FAILED = 1, 2  # what a process tells the others of its run
+FAILURE = "linearize failed in another process, and its error says why. So it ends in all of them."
 
 
 def run_plainly(request: Request) -> tuple[Any, Tensor]:
@@ -207,8 +209,7 @@ def _recorded(request: Request, known: Verdict) -> Linearization:
         return _as_one_step(request, known, "asked for")
     if known.reason is None:
         trusted = known.layerwise and (known.independent or len(request.x) == 1)
-        if request.sharding is not None:
-            trusted = not request.sharding.agreed(not trusted)
+        trusted = not request.agreed(not trusted)
         attempts = (False,) if request.x.is_meta else (False, True) if trusted else (True,)
         for checks in attempts:
             try:
@@ -290,10 +291,9 @@ def _record(request: Request, known: Verdict, *, checks: bool) -> Linearization:
         recorder.undo.roll_back()
         raise
     if checks:
-        agreed = int if request.sharding is None else request.sharding.agreed
         with without_autocast(section.first.device):
             known.independent = request.coupled or check_independent(
-                tape, section.last.detach(), thoroughly=not known.independent, agreed=agreed
+                tape, section.last.detach(), thoroughly=not known.independent, agreed=request.agreed
             )
         known.learn(None, tape)
         known.settle()
@@ -308,10 +308,19 @@ def _by_all(sharding: Sharding) -> Iterator[None]:
     """What fails in one of the processes that a model is sharded over fails in all."""
     try:
         yield
-    except (NotRecorded, JacnormError):
-        sharding.agreed(True)
+    except ModelError:  # in the middle of the run, where the others wait for weights and not for this
         raise
-    if sharding.agreed(False):
+    except NotRecorded:
+        if sharding.agreed(UNRECORDED) == FAILED:
+            raise UnsupportedModelError(FAILURE) from None
+        raise
+    except JacnormError:
+        sharding.agreed(FAILED)
+        raise
+    worst = sharding.agreed(0)
+    if worst == FAILED:
+        raise UnsupportedModelError(FAILURE)
+    if worst == UNRECORDED:
         raise NotRecorded(ELSEWHERE)
 
 

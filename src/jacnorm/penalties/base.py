@@ -138,7 +138,7 @@ class Penalty(nn.Module, ABC):
         """
         how = at, to, output, precision, through, coupled, self.precision_choice
         request = request_for(model, x, args, kwargs, engine, batch_norm, *how)
-        factor = self._next_factor() if torch.is_grad_enabled() else None
+        factor = self._next_factor(request.agreed) if torch.is_grad_enabled() else None
         if factor == 0:
             J: Linearization = Unrecorded(model, *run_plainly(request))
         else:
@@ -151,10 +151,10 @@ class Penalty(nn.Module, ABC):
             return 1
         if J.paid_by is not None and J.paid_by[0] is self:
             return J.paid_by[1]
-        return self._next_factor()
+        return self._next_factor(J.agreed)
 
-    def _next_factor(self) -> int:
-        return self.pace.factor() if self.weight > 0 else 0
+    def _next_factor(self, agreed: Callable[[int], int]) -> int:
+        return self.pace.factor(agreed) if self.weight > 0 else 0
 
     def value_shape(self, J: Linearization) -> torch.Size:
         """Of what it returns."""
