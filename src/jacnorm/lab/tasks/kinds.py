@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..settings import ONE_OR_MORE, PART, POSITIVE, Bound, Settings, setting
+from ..settings import ONE_OR_MORE, PART, POSITIVE, Bound, Quantities, Settings, setting
 
 NOT_NEGATIVE = Bound(lambda v: v >= 0, "0 or more")
 RETURNS = {
@@ -15,13 +14,41 @@ RETURNS = {
     "sigma": ("mean σ", 3),
     "milliseconds_per_update": ("ms an update", 1),
 }
+SEEN = {  # of made images
+    "frechet": ("Fréchet distance (not FID)", 2),
+    "precision": ("precision", 3),
+    "recall": ("recall", 3),
+}
+SLOPES = {  # of the critic
+    "sigma_real": ("σ at real images", 3),
+    "sigma_made": ("σ at made ones", 3),
+    "sigma_between": ("σ in between", 3),
+    "milliseconds_per_step": ("ms a step", 0),
+}
 FRACTION = Bound(lambda v: 0 <= v <= 1, "from 0 to 1")
+
+
+def levels(text: str) -> tuple[float, ...]:
+    """
+    >>> levels("0.05 0.2"), levels("0.1 much"), levels("-1")
+    ((0.05, 0.2), (), ())
+    """
+    try:
+        found = tuple(map(float, text.split()))
+    except ValueError:
+        return ()
+    return found if all(level > 0 for level in found) else ()
 
 
 class OneOfMany(Settings):
     """No setting is chosen here: each method is told with its strength, and all stand in the table."""
 
     told_by_the_label: ClassVar[set[str]] = {"method", "weight"}
+
+    @property
+    def headline(self) -> tuple[str, ...]:
+        """The quantities that an experiment is told by in short."""
+        raise NotImplementedError
 
     @property
     def label(self) -> str:
@@ -40,7 +67,14 @@ class Reinforcement(OneOfMany):
     episodes: int = setting(10, "to judge by, after each epoch", ONE_OR_MORE)
 
     criterion: ClassVar[tuple[str, int]] = ("return", -1)
-    quantities: ClassVar[Mapping[str, tuple[str, int]]] = RETURNS
+
+    @property
+    def headline(self) -> tuple[str, ...]:
+        return ("mean_return",)
+
+    @property
+    def quantities(self) -> Quantities:
+        return RETURNS
 
     @property
     def subject(self) -> str:
@@ -96,14 +130,25 @@ class PolicySettings(Reinforcement):
     entropy: float = setting(0.0, "weight of the entropy of actions", NOT_NEGATIVE)
     clip: float = setting(0.2, "of PPO", POSITIVE)
 
-    quantities: ClassVar[Mapping[str, tuple[str, int]]] = {
-        "return": ("return in the end", 1),
-        "fluctuation": ("fluctuation of actions", 4),
-        "return_in_noise_0.1": ("return in noise", 1),
-        "fluctuation_in_noise_0.1": ("fluctuation in noise", 4),
-        "sigma": ("mean σ", 3),
-        "milliseconds_per_update": ("ms an update", 1),
-    }
+    noise: str = setting(
+        "0.05 0.1 0.2",
+        "on the observations, to judge by: levels in units of each number's standard deviation",
+        Bound(lambda v: bool(levels(v)), "one number above 0 or more, with spaces between them"),
+    )
+
+    @property
+    def headline(self) -> tuple[str, ...]:
+        return "return", "fluctuation"
+
+    @property
+    def quantities(self) -> Quantities:
+        noisy = {
+            f"{name}_in_noise_{level:g}": (f"{title}, {level:.3g} s.d. of noise", digits)
+            for name, title, digits in (("return", "return", 1), ("fluctuation", "fluctuation, 10⁻³", 2))
+            for level in levels(self.noise)
+        }
+        smooth = {"fluctuation": ("fluctuation of actions, 10⁻³", 2)}
+        return {"return": RETURNS["return"], **smooth, **RETURNS, **noisy}
 
 
 @dataclass(frozen=True)
@@ -133,17 +178,16 @@ class GANSettings(OneOfMany):
     judge_epochs: int = setting(10, "of the classifier that judges", ONE_OR_MORE)
 
     criterion: ClassVar[tuple[str, int]] = ("frechet", 1)
-    quantities: ClassVar[Mapping[str, tuple[str, int]]] = {
-        "frechet": ("Fréchet distance (not FID)", 2),
-        "precision": ("precision", 3),
-        "recall": ("recall", 3),
-        "modes": ("modes", 1),
-        "kl": ("KL, nats", 3),
-        "sigma_real": ("σ at real images", 3),
-        "sigma_made": ("σ at made ones", 3),
-        "sigma_between": ("σ in between", 3),
-        "milliseconds_per_step": ("ms a step", 0),
-    }
+
+    @property
+    def headline(self) -> tuple[str, ...]:
+        return ("modes", "kl") if self.stacked else ("frechet", "recall")
+
+    @property
+    def quantities(self) -> Quantities:
+        """Modes are told where there are many to be found."""
+        modes = {"modes": ("modes", 1), "kl": ("KL, nats", 3)}
+        return {**SEEN, **(modes if self.stacked else {}), **SLOPES}
 
     @property
     def subject(self) -> str:
