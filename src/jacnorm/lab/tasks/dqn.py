@@ -108,7 +108,7 @@ def check_start(config: DQNSettings, data: Any) -> None:
 def start(
     config: DQNSettings, data: Any, device: torch.device | str, share: Share | None = None
 ) -> ValueLearning:
-    env = environments(config, 1)
+    env = environments(config, config.environments)
     decay = config.weight if config.method == "l2" else 0.0
     image = len(env.observation_space.shape or ()) == 3
     with kept_random_state():
@@ -120,7 +120,7 @@ def start(
             learning_starts=config.warmup,
             batch_size=config.batch_size,
             gamma=config.discount,
-            train_freq=config.train_every,
+            train_freq=max(1, config.train_every // env.num_envs),  # counted in each of them
             gradient_steps=config.updates,
             target_update_interval=config.target_every,
             policy_kwargs={
