@@ -16,8 +16,11 @@ from jacnorm.lab import checkpoint
 
 METHODS = [
     *(("dqn", method) for method in ("none", "spectral-norm", "spectral", "l2")),
-    *(("policy", method) for method in ("none", "spectral", "frobenius", "caps")),
-    *(("gan", method) for method in ("none", "spectral-norm", "wgan-gp", "r1", "spectral")),
+    *(("policy", method) for method in ("none", "spectral", "spectral-target", "frobenius", "caps")),
+    *(
+        ("gan", method)
+        for method in ("none", "spectral-norm", "wgan-gp", "r1", "spectral", "spectral-target")
+    ),
 ]
 
 

@@ -135,6 +135,14 @@ def test_a_policy_is_judged_at_the_levels_of_noise_that_are_asked_for(tmp_path):
         settings("policy", noise="0.1 much")
 
 
+@pytest.mark.parametrize("environment", ["MountainCarContinuous-v0", "BipedalWalker-v3"])
+def test_other_environments_can_be_trained(environment, tmp_path):
+    config = settings("policy", environment=environment, epochs=1, episodes=1, noise="0.1")
+    test = trained(config, tmp_path / "run")["test"]
+    assert all(math.isfinite(value) for value in test.values())
+    assert test["sigma"] > 0
+
+
 def test_modes_are_told_of_stacked_images():
     assert "modes" in settings("gan", stacked=True).quantities
     assert "modes" not in settings("gan").quantities
@@ -181,6 +189,22 @@ def test_penalties_make_the_functions_flatter(tmp_path):
         found[method] = trained(config, tmp_path / method)["test"]["sigma"]
     assert found["spectral"] < found["none"] / 2
     assert found["frobenius"] < found["none"] / 2
+
+
+def test_a_target_is_come_to_and_the_weight_is_told(tmp_path):
+    steps = {"learning_rate": 0.003, "epochs": 12, "passes": 10, "batch_size": 8}
+    config = settings("policy", method="spectral-target", target=0.1, **steps)
+    last = trained(config, tmp_path / "run")["history"][-1]
+    assert last["sigma"] == pytest.approx(0.1, rel=0.5)
+    assert last["weight"] not in (0.0, 0.01)
+    assert config.label == "spectral-target 0.1"
+
+
+def test_the_strength_of_a_target_is_the_target():
+    """Not the weight, which is none of its settings: a grid over weights has one run of it."""
+    runs = [make_config({"task": "gan", "method": "spectral-target", "weight": w}) for w in (0.1, 1.0)]
+    assert runs[0].id == runs[1].id
+    assert make_config({"task": "gan", "method": "spectral-target", "target": 2.0}).id != runs[0].id
 
 
 def test_divergence_is_a_result(tmp_path):

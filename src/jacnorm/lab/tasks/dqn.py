@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm as normalized_weight
 
 from ...integrations.stable_baselines3 import JacobianPenalty
-from ...penalties import SpectralPenalty
+from ...penalties import Penalty, SpectralPenalty
 from ..run import Share
 from .kinds import DQNSettings
 from .learning import Learning, check_actions, check_names, environments, load, told
@@ -53,7 +53,7 @@ class ValueLearning(Learning):
         self.work = config.steps
 
     @property
-    def penalty(self) -> nn.Module | None:
+    def penalty(self) -> Penalty | None:
         return self._penalty
 
     counters = (*Learning.counters, "_n_calls")

@@ -25,6 +25,8 @@ SLOPES = {  # of the critic
     "sigma_between": ("σ in between", 3),
     "milliseconds_per_step": ("ms a step", 0),
 }
+TARGET = "the mean σ to come to; the weight finds itself"
+FIRST_WEIGHT = 0.01  # of a method with a target
 FRACTION = Bound(lambda v: 0 <= v <= 1, "from 0 to 1")
 
 
@@ -44,6 +46,12 @@ class OneOfMany(Settings):
     """No setting is chosen here: each method is told with its strength, and all stand in the table."""
 
     told_by_the_label: ClassVar[set[str]] = {"method", "weight"}
+
+    @property
+    def strength(self) -> str:
+        """A target, where the weight is found in training."""
+        settings = self.relevant()
+        return f"{settings['target']:g}" if "target" in settings else super().strength
 
     @property
     def headline(self) -> tuple[str, ...]:
@@ -117,8 +125,9 @@ class PolicySettings(Reinforcement):
     method: str = setting(
         "none",
         "the regularizer of the policy; caps is Mysore et al.'s",
-        ("none", "spectral", "frobenius", "caps"),
+        ("none", "spectral", "spectral-target", "frobenius", "caps"),
     )
+    target: float = setting(1.0, TARGET, POSITIVE, method="spectral-target")
     weight: float = setting(0.01, "its weight, λ", POSITIVE, method="spectral frobenius caps")
     spread: float = setting(0.05, "s.d. of the states around one, of caps", POSITIVE, method="caps")
     epochs: int = setting(20, "parts of the training, each judged and kept", POSITIVE)
@@ -162,8 +171,9 @@ class GANSettings(OneOfMany):
     method: str = setting(
         "none",
         "the regularizer of the critic",
-        ("none", "spectral-norm", "wgan-gp", "r1", "spectral"),
+        ("none", "spectral-norm", "wgan-gp", "r1", "spectral", "spectral-target"),
     )
+    target: float = setting(1.0, TARGET, POSITIVE, method="spectral-target")
     weight: float = setting(1.0, "its weight, λ; of r1, γ/2", POSITIVE, method="wgan-gp r1 spectral")
     learning_rate: float = setting(2e-4, "of Adam, of both networks", POSITIVE)
     momentum: float = setting(0.5, "of Adam, β₁", FRACTION)

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
-from torch import Tensor, nn
+from torch import Tensor
 
 from ...integrations.stable_baselines3 import AddedLoss, JacobianPenalty
 from ...penalties import FrobeniusPenalty, Penalty, SpectralPenalty
 from ..run import Share
-from .kinds import PolicySettings, levels
+from .kinds import FIRST_WEIGHT, PolicySettings, levels
 from .learning import Learning, check_actions, check_names, environments, load, told
 from .playing import SEEDS, Episode, fluctuation, kept_random_state, play
 
@@ -36,7 +36,7 @@ class PolicyLearning(Learning):
         self.work = config.rollouts * config.rollout * config.environments
 
     @property
-    def penalty(self) -> nn.Module | None:
+    def penalty(self) -> Penalty | None:
         return self._penalty
 
     def learn(self, steps: int, callback: list[BaseCallback]) -> None:
@@ -93,6 +93,7 @@ def make_penalty(config: PolicySettings) -> Penalty | None:
     """None for `none`, and for `caps`, which is no norm of a Jacobian."""
     makers = {
         "spectral": lambda: SpectralPenalty(config.weight, seed=config.seed),
+        "spectral-target": lambda: SpectralPenalty(FIRST_WEIGHT, target=config.target, seed=config.seed),
         "frobenius": lambda: FrobeniusPenalty(config.weight, seed=config.seed),
     }
     return makers[config.method]() if config.method in makers else None
