@@ -47,7 +47,7 @@ def _of_methods(nets: Found, training: Found | None) -> Iterator[str]:
         yield _methods(every, training)
     if timed:
         yield _parts(timed)
-    if measured := {net: n for net, n in nets.items() if n["memory"]}:  # it is read from Linux
+    if measured := {net: n for net, n in nets.items() if n["memory"]}:
         yield _memory(measured)
     if aims := aims_in_words(nets):
         yield aims
@@ -122,8 +122,9 @@ def _memory(nets: Found) -> str:
                 [way.name, *[f"{m[way.name] / m['plain']:.1f}" if way.name in m else "" for m in memories]]
             )
     text = (
-        "Extra peak memory of a process in its first two steps, divided by that of plain steps. J and the "
-        "loss of the first step live on into the second, and the model is verified, too."
+        "The tensors that live at most in the first two steps, without the weights, divided by those of "
+        "plain steps. Gradients and what the optimizer keeps are among them. J and the loss of the first "
+        "step live on into the second, and the model is verified, too."
     )
     return f"## Memory\n\n{text}\n\n{markdown_table(rows)}"
 

@@ -70,8 +70,8 @@ def methods(network: Network, width: float) -> dict[str, Any]:
         found["parts"] = parts.shares(model, samples)
         found["one_minus_cosine"] = 1 - _cosine_in_half(model, samples[0])
     if network.has_memory:
-        measured = [w.name for w in ways if w.kind != "form"]
-        found["memory"] = memory.growth(net, NETS[net][2], measured, width)
+        measured = [w for w in ways if w.kind != "form"]
+        found["memory"] = memory.growth(model, measured, batch(net, NETS[net][2]))
     return found
 
 
