@@ -42,15 +42,15 @@ class Sharding:
                 f"The model's layers are sharded over {len(meshes)} different meshes, and jacnorm takes one: "
                 "call fully_shard with the same mesh for all of them."
             )
-        self._processes: Any = self.groups[0]._all_gather_process_group if self.groups else None
+        self.processes: Any = self.groups[0]._all_gather_process_group if self.groups else None
         self._device = self.groups[0].device if self.groups else torch.device("cpu")
 
     def agreed(self, value: int) -> int:
         """The largest that any process has."""
-        if self._processes is None:
+        if self.processes is None:
             return int(value)
         numbers = torch.tensor(int(value), device=self._device)
-        torch.distributed.all_reduce(numbers, torch.distributed.ReduceOp.MAX, group=self._processes)
+        torch.distributed.all_reduce(numbers, torch.distributed.ReduceOp.MAX, group=self.processes)
         return int(numbers)
 
     @property
