@@ -15,14 +15,19 @@ from ..bench.nets import NETS
 from ..bench.page import markdown, picture
 from ..bench.starts import STEPS, starts
 from ..bench.starts_page import picture_of_starts
-from ..bench.zoo import PUPILS, Pupil
+from ..bench.targets import AIMS, targets
+from ..bench.targets_page import picture_of_targets
+from ..bench.zoo import PUPILS
 from ..checkpoint import write_atomically
 from ..cli import add_command, add_data_root, need_one_or_more, prepare_folder
 from ..errors import UsageError
 from ..results import read_result
 from ..run import environment
 
-SUITES = ("methods", "training", "batch_sizes", "outputs", "depth", "measure", "starts")
+SUITES = ("methods", "training", "batch_sizes", "outputs", "depth", "measure", "starts", "targets")
+
+
+PICTURES = (("cost-and-error", picture), ("starts", picture_of_starts), ("targets", picture_of_targets))
 
 
 def add(commands: Any) -> None:
@@ -31,7 +36,7 @@ def add(commands: Any) -> None:
         "bench",
         "Measure what penalties cost and how good they are, beside what other libraries do.",
         "jacnorm bench methods --net lenet --batch 32\n  jacnorm bench training --data kmnist --epochs 15\n"
-        "  jacnorm bench starts --nets LeNet,GNN",
+        "  jacnorm bench starts --nets LeNet,GNN\n  jacnorm bench targets --data-root data",
     )
     parser.add_argument("suite", choices=SUITES, help="what to measure")
     parser.add_argument("--net", choices=NETS, default="lenet", help="for methods (default: lenet)")
@@ -42,7 +47,9 @@ def add(commands: Any) -> None:
     parser.add_argument("--epochs", type=int, default=suites.EPOCHS, help="for training (default: 15)")
     parser.add_argument("--images", type=int, default=10_000, help="for measure (default: 10000)")
     parser.add_argument(
-        "--nets", help=f"for starts, with commas: {', '.join(p.name for p in PUPILS)} (default: all)"
+        "--nets",
+        help=f"for starts, with commas: {', '.join(p.name for p in PUPILS)}; for targets, with semicolons: "
+        f"{'; '.join(a.name for a in AIMS)} (default: all)",
     )
     parser.add_argument(
         "--steps", type=int, default=STEPS, help=f"of training, for starts (default: {STEPS})"
@@ -53,7 +60,8 @@ def add(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> None:
     need_one_or_more(args, "batch", "epochs", "images", "steps")
-    pupils = _pupils(args.nets)
+    pupils = _chosen(args.nets, ",", {pupil.name: pupil for pupil in PUPILS}, args.suite == "starts")
+    aims = _chosen(args.nets, ";", {aim.name: aim for aim in AIMS}, args.suite == "targets")
     prepare_folder("--out", args.out)
     torch.set_num_threads(1)
     runs: dict[str, Callable[[], dict[str, Any]]] = {
@@ -71,6 +79,10 @@ def run(args: argparse.Namespace) -> None:
         for pupil in pupils:  # each is written when it is there: it takes minutes
             found["starts"] = found.get("starts", {}) | {pupil.name: starts(pupil, args.steps)}
             _write(args.out, found)
+    elif args.suite == "targets":
+        for aim in aims:
+            found["targets"] = found.get("targets", {}) | {aim.name: targets(aim, args.data_root)}
+            _write(args.out, found)
     else:
         result = runs[args.suite]()
         if args.suite == "methods":  # one net beside the others
@@ -81,19 +93,21 @@ def run(args: argparse.Namespace) -> None:
     print(f"All of it: {args.out / 'index.md'}")
 
 
-def _pupils(names: str | None) -> list[Pupil]:
-    known = {pupil.name: pupil for pupil in PUPILS}
-    chosen = list(known) if names is None else [name.strip() for name in names.split(",")]
+def _chosen(names: str | None, comma: str, known: dict[str, Any], is_asked: bool) -> list[Any]:
+    """Those of a suite that are named, or all."""
+    if not is_asked:
+        return []
+    chosen = list(known) if names is None else [name.strip() for name in names.split(comma)]
     unknown = [name for name in chosen if name not in known]
     if unknown:
-        raise UsageError(f"--nets: there is no {unknown[0]!r}: choose of {', '.join(known)}")
+        raise UsageError(f"--nets: there is no {unknown[0]!r}: choose of {f'{comma} '.join(known)}")
     return [known[name] for name in chosen]
 
 
 def _write(folder: Path, found: dict[str, Any]) -> None:
     write_atomically(folder / "bench.json", (json.dumps(_rounded(found), indent=1) + "\n").encode())
     write_atomically(folder / "index.md", markdown(found).encode())
-    for name, draw in (("cost-and-error", picture), ("starts", picture_of_starts)):
+    for name, draw in PICTURES:
         figure = draw(found)
         if figure is not None:
             figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
