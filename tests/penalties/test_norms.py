@@ -379,7 +379,7 @@ def test_bad_input():
     J = jn.linearize(net, x)
     with pytest.raises(jn.InputError, match=r"one number for each norm: of a vector of 3 it made \(\)"):
         jn.SpectralPenalty(h=Unkind.total)
-    with pytest.raises(jn.InputError, match=r"it made float"):
+    with pytest.raises(jn.InputError, match=r"it returned float"):
         jn.FrobeniusPenalty(h=Unkind.number)
     with pytest.raises(jn.InputError, match=r"h has no gradient"):
         jn.SchattenPenalty(h=Unkind.deaf)

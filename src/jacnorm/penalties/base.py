@@ -99,10 +99,15 @@ class Penalty(nn.Module, ABC):
             return torch.zeros(shape, dtype=J.dtype, device=J.device, requires_grad=not tracing())
         if self.fraction < 1:
             J, index, labels = self._part(J, index, labels)
-        asked = {"labels": labels} if self.needs_labels else {}
         with without_autocast(J.device):
-            value: Tensor = super().__call__(J, index=index, **asked)
+            value = self._paid(J, index, labels)
         return value if factor == 1 else factor * value
+
+    def _paid(self, J: Linearization, index: Tensor | None, labels: Tensor | None) -> Tensor:
+        """What this batch comes to, before the pace is counted in."""
+        asked = {"labels": labels} if self.needs_labels else {}
+        value: Tensor = super().__call__(J, index=index, **asked)
+        return value
 
     def checked(self, J: Linearization, labels: Tensor | None) -> Linearization:
         """J as a map of one tensor, if it is one that the penalty can be called with."""

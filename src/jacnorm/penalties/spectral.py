@@ -80,6 +80,8 @@ class SpectralPenalty(NormPenalty, StoredVectors):
         budget: float | None = None,
         fraction: float = 1.0,
         seed: int = 0,
+        target: float | None = None,
+        target_quantile: float | None = None,
     ):
         super().__init__(
             weight,
@@ -90,6 +92,8 @@ class SpectralPenalty(NormPenalty, StoredVectors):
             budget=budget,
             fraction=fraction,
             seed=seed,
+            target=target,
+            target_quantile=target_quantile,
         )
         if iterations != "auto":
             check_count("iterations", iterations)
@@ -100,6 +104,8 @@ class SpectralPenalty(NormPenalty, StoredVectors):
         self._payments, self._has_warned = 0, False
         self.keep_vectors(samples, stored_as, stored_in)
         self.recent = RecentVectors()
+
+    is_estimated = True
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
         """The penalty; the direction of J v is kept for the next time."""

@@ -45,15 +45,15 @@ class Sharding:
         info = self.groups[0].mesh_info if self.groups else None
         # Those that share a copy of the weights, and those that have the same part of different copies.
         both = (getattr(info, f"{which}_process_group", None) for which in ("shard", "replicate"))
-        self._processes = [processes for processes in both if processes is not None]
+        self.processes: list[Any] = [processes for processes in both if processes is not None]
         self._device = self.groups[0].device if self.groups else torch.device("cpu")
 
     def agreed(self, value: int) -> int:
         """The largest that any process has."""
-        if not self._processes:
+        if not self.processes:
             return int(value)
         numbers = torch.tensor(int(value), device=self._device)
-        for processes in self._processes:
+        for processes in self.processes:
             torch.distributed.all_reduce(numbers, torch.distributed.ReduceOp.MAX, group=processes)
         return int(numbers)
 
