@@ -17,7 +17,7 @@ from ... import Linearization, NormPenalty, SpectralPenalty, linearize, spectral
 from ..data import load
 from ..evaluate.common import progress
 from ..nets import MLP, LeNet, Residual
-from ..run import SGD
+from ..optimizers import SGD
 from ..tasks.gan import critic, generator
 from .nets import Blocks
 from .zoo import WIDTH, Data, Patches, digits

@@ -20,7 +20,7 @@ from ..bench.starts import STEPS, starts
 from ..bench.starts_page import picture_of_starts
 from ..bench.targets import AIMS, Aim, targets
 from ..bench.targets_page import picture_of_targets
-from ..bench.zoo import PUPILS
+from ..bench.zoo import PUPILS, Pupil
 from ..checkpoint import write_atomically
 from ..cli import add_command, add_data_root, need_one_or_more, prepare_folder
 from ..errors import UsageError
@@ -104,7 +104,7 @@ def _starts(pupils: list[Pupil], steps: int) -> Iterator[tuple[str, Any]]:
         yield pupil.name, starts(pupil, steps)
 
 
-def _targets(aims: list[Aim], data_root: str | None) -> Iterator[tuple[str, Any]]:
+def _targets(aims: list[Aim], data_root: Path | None) -> Iterator[tuple[str, Any]]:
     for aim in aims:
         yield aim.name, targets(aim, data_root)
 
