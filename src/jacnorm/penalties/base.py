@@ -85,7 +85,7 @@ class Penalty(nn.Module, ABC):
             raise InputError(f"fraction={fraction!r}: it must be above 0 and at most 1.")
         self.weight, self.seed, self.fraction = weight, seed, fraction
         self.pace = Pace(every, budget)
-        self.half = Choice()  # whether precision= pays
+        self.choice = Choice()  # whether precision= pays
         self._draws = torch.tensor(0, device="cpu")  # a tensor, so that compiled steps can count on
 
     needs_labels = False  # `forward` takes labels, too
@@ -136,7 +136,7 @@ class Penalty(nn.Module, ABC):
 
         J then has an output and no products. What is decided here holds for this J.
         """
-        how = at, to, output, precision, through, coupled, self.half
+        how = at, to, output, precision, through, coupled, self.choice
         request = request_for(model, x, args, kwargs, engine, batch_norm, *how)
         factor = self._next_factor() if torch.is_grad_enabled() else None
         if factor == 0:
@@ -185,12 +185,12 @@ class Penalty(nn.Module, ABC):
     # The positions in the stream and between two payments, and whether half precision pays, are saved with
     # state_dict, so that a resumed training goes on as it would have.
     def get_extra_state(self) -> Tensor:
-        return torch.tensor([int(self._draws), self.pace.wait, *self.half.state()], device="cpu")
+        return torch.tensor([int(self._draws), self.pace.wait, *self.choice.state()], device="cpu")
 
     def set_extra_state(self, state: Tensor) -> None:
         draws, self.pace.wait, *half = state.tolist()
         self._draws.fill_(draws)
-        self.half.load(half)
+        self.choice.load(half)
 
     def extra_repr(self) -> str:
         lazy = {"every": self.pace.every, "budget": self.pace.budget, "fraction": self.fraction}
