@@ -20,6 +20,7 @@ HALF = torch.bfloat16
 @pytest.fixture(autouse=True)
 def _nothing_has_been_tried():
     half._tried.cache_clear()
+    half._warn.cache_clear()
     yield
     half._tried.cache_clear()
 

@@ -97,7 +97,7 @@ def test_training_makes_the_function_flatter(algorithm, environment, of):
     found = {}
     for weight in (0.0, STRONG):
         model = made(algorithm, environment, learning_rate=5e-3, **few, **sizes)
-        model.learn(192, callback=JacobianPenalty(jn.SpectralPenalty(weight), of))
+        model.learn(192, callback=JacobianPenalty(jn.SpectralPenalty(weight, iterations=2), of))
         part = part_of(model, of)
         observations, actions = batch(model, 64)
         J = jn.linearize(part.function, observations, *([actions] if part.takes_all else []))

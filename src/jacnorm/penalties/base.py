@@ -85,7 +85,7 @@ class Penalty(nn.Module, ABC):
             raise InputError(f"fraction={fraction!r}: it must be above 0 and at most 1.")
         self.weight, self.seed, self.fraction = weight, seed, fraction
         self.pace = Pace(every, budget)
-        self.choice = Choice()  # whether precision= pays
+        self.precision_choice = Choice()  # whether precision= pays
         self._draws = torch.tensor(0, device="cpu")  # a tensor, so that compiled steps can count on
 
     needs_labels = False  # `forward` takes labels, too
@@ -136,9 +136,9 @@ class Penalty(nn.Module, ABC):
 
         J then has an output and no products. What is decided here holds for this J.
         """
-        how = at, to, output, precision, through, coupled, self.choice
+        how = at, to, output, precision, through, coupled, self.precision_choice
         request = request_for(model, x, args, kwargs, engine, batch_norm, *how)
-        factor = self._next_factor() if torch.is_grad_enabled() else None
+        factor = self._next_factor(request.agreed) if torch.is_grad_enabled() else None
         if factor == 0:
             J: Linearization = Unrecorded(model, *run_plainly(request))
         else:
@@ -151,10 +151,10 @@ class Penalty(nn.Module, ABC):
             return 1
         if J.paid_by is not None and J.paid_by[0] is self:
             return J.paid_by[1]
-        return self._next_factor()
+        return self._next_factor(J.agreed)
 
-    def _next_factor(self) -> int:
-        return self.pace.factor() if self.weight > 0 else 0
+    def _next_factor(self, agreed: Callable[[int], int]) -> int:
+        return self.pace.factor(agreed) if self.weight > 0 else 0
 
     def value_shape(self, J: Linearization) -> torch.Size:
         """Of what it returns."""
@@ -185,12 +185,12 @@ class Penalty(nn.Module, ABC):
     # The positions in the stream and between two payments, and whether half precision pays, are saved with
     # state_dict, so that a resumed training goes on as it would have.
     def get_extra_state(self) -> Tensor:
-        return torch.tensor([int(self._draws), self.pace.wait, *self.choice.state()], device="cpu")
+        return torch.tensor([int(self._draws), self.pace.wait, *self.precision_choice.state()], device="cpu")
 
     def set_extra_state(self, state: Tensor) -> None:
         draws, self.pace.wait, *half = state.tolist()
         self._draws.fill_(draws)
-        self.choice.load(half)
+        self.precision_choice.load(half)
 
     def extra_repr(self) -> str:
         lazy = {"every": self.pace.every, "budget": self.pace.budget, "fraction": self.fraction}

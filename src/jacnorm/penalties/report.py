@@ -103,7 +103,7 @@ def look(
         angle,
         len(few),
         len(products),
-        None if loss is None else _share(paid, float(torch.as_tensor(loss).detach())),
+        None if loss is None else _share(paid, float(as_tensor(loss).detach())),
         penalty.pace.cost,
     )
 

@@ -10,7 +10,7 @@ from jacnorm.lab.figures.common import alone
 from jacnorm.lab.figures.draw import draw
 from jacnorm.lab.figures.robustness import attacks, noise, strong_attacks
 from jacnorm.lab.looks import LOOKS, looks
-from jacnorm.lab.results import as_frame
+from jacnorm.lab.reproduce.measurement import as_frame
 
 IMAGES = 400
 

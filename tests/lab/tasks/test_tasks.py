@@ -209,10 +209,10 @@ def test_a_task_that_does_not_exist():
         make_config({"task": "dpn"})
 
 
-FUTURE = sorted((Path(__file__).parents[3] / "paper" / "future").glob("*/experiment.toml"))
+FUTURE = sorted((Path(__file__).parents[3] / "paper" / "future").glob("*.toml"))
 
 
-@pytest.mark.parametrize("file", FUTURE, ids=lambda file: file.parent.name)
+@pytest.mark.parametrize("file", FUTURE, ids=lambda file: file.stem)
 def test_our_experiments_can_be_swept_and_say_what_is_expected(file):
     experiment = read_experiment(file)
     check_names(experiment.runs)

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from ...pytorch.half import half_pays
 from ..evaluate.common import progress
 from .nets import batch, make
 from .timing import stepper
@@ -70,6 +71,7 @@ def _serve(requests: Connection) -> None:
     idle = torch.optim.SGD([torch.zeros(1)], lr=1.0)  # loads what every optimizer's first step loads
     idle.zero_grad()
     idle.step()
+    half_pays(torch.bfloat16, torch.device("cpu"))  # tried here; all that are forked know the answer
     context = get_context("fork")
     with suppress(EOFError, BrokenPipeError):  # the other end is gone
         while True:

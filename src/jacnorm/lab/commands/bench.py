@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from ... import __version__
 from ..bench import suites
 from ..bench.nets import NETS
+from ..bench.networks import NETWORKS, Network, network
 from ..bench.page import markdown, picture
 from ..bench.starts import STEPS, starts
 from ..bench.starts_page import picture_of_starts
@@ -22,6 +25,7 @@ from ..errors import UsageError
 from ..results import read_result
 from ..run import environment
 
+ALL = "all"
 SUITES = ("methods", "training", "batch_sizes", "outputs", "depth", "measure", "starts")
 
 
@@ -30,11 +34,18 @@ def add(commands: Any) -> None:
         commands,
         "bench",
         "Measure what penalties cost and how good they are, beside what other libraries do.",
-        "jacnorm bench methods --net lenet --batch 32\n  jacnorm bench training --data kmnist --epochs 15\n"
+        "jacnorm bench methods --net lenet --batch 32\n  jacnorm bench methods --net all\n"
+        "  jacnorm bench training --data kmnist --epochs 15\n"
         "  jacnorm bench starts --nets LeNet,GNN",
     )
     parser.add_argument("suite", choices=SUITES, help="what to measure")
-    parser.add_argument("--net", choices=NETS, default="lenet", help="for methods (default: lenet)")
+    parser.add_argument(
+        "--net",
+        choices=(*NETS, ALL),
+        default="lenet",
+        help="for methods (default: lenet); all: those of the page, each with its batch, in so far as this "
+        "version has not measured them",
+    )
     parser.add_argument("--batch", type=int, default=32, help="for methods (default: 32)")
     parser.add_argument("--width", type=float, default=1.0, help="of vgg16 and resnet18 (default: 1)")
     parser.add_argument("--data", default="kmnist", help="for training (default: kmnist)")
@@ -57,7 +68,6 @@ def run(args: argparse.Namespace) -> None:
     prepare_folder("--out", args.out)
     torch.set_num_threads(1)
     runs: dict[str, Callable[[], dict[str, Any]]] = {
-        "methods": lambda: suites.methods(args.net, args.batch, args.width),
         "training": lambda: suites.training(args.data, args.data_root, args.epochs),
         "batch_sizes": suites.batch_sizes,
         "outputs": suites.outputs,
@@ -67,18 +77,34 @@ def run(args: argparse.Namespace) -> None:
     file = args.out / "bench.json"
     found = read_result(file) if file.exists() else {}
     found["environment"] = environment(torch.device("cpu"))
-    if args.suite == "starts":
-        for pupil in pupils:  # each is written when it is there: it takes minutes
-            found["starts"] = found.get("starts", {}) | {pupil.name: starts(pupil, args.steps)}
+    if args.suite in ("starts", "methods"):
+        each = _starts(pupils, args.steps) if args.suite == "starts" else _methods(args, found)
+        for name, result in each:  # written as they come: each takes minutes
+            found[args.suite] = found.get(args.suite, {}) | {name: result}
             _write(args.out, found)
     else:
-        result = runs[args.suite]()
-        if args.suite == "methods":  # one net beside the others
-            result = found.get("methods", {}) | {args.net: result}
-        found[args.suite] = result
+        found[args.suite] = runs[args.suite]()
         _write(args.out, found)
     print(markdown({args.suite: found[args.suite], "environment": found["environment"]}))
     print(f"All of it: {args.out / 'index.md'}")
+
+
+def _starts(pupils: list[Pupil], steps: int) -> Iterator[tuple[str, Any]]:
+    for pupil in pupils:
+        yield pupil.name, starts(pupil, steps)
+
+
+def _methods(args: argparse.Namespace, found: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Beside those that this version has measured. What another one has is no longer true."""
+    known = found["methods"] = {
+        name: of for name, of in found.get("methods", {}).items() if of.get("jacnorm") == __version__
+    }
+    chosen: list[Network] = [network(args.net, args.batch)]
+    if args.net == ALL:
+        chosen = [n for n in NETWORKS if n.name not in known]
+    for n in chosen:
+        print(n.name, file=sys.stderr)
+        yield n.name, suites.methods(n, args.width)
 
 
 def _pupils(names: str | None) -> list[Pupil]:

@@ -29,7 +29,7 @@ def calibration(frame: pd.DataFrame) -> Figure:
         ends = np.abs(np.stack([low, high]) - right)
         style: dict[str, Any] = {"linewidth": 1.6, "markersize": 4.5, "capsize": 2, "elinewidth": 0.7, **look}
         axes.errorbar(sure, right, ends, label=f"{label}, error {ece:.3f}", clip_on=False, **style)
-        lowest = min(lowest, *sure, *low)
+        lowest = min([lowest, *sure, *low])
     axes.set_xlabel(f"confidence, % (bins of {ENOUGH} images or more)")
     axes.set_ylabel("accuracy, %")
     axes.set(xlim=(max(0, lowest - 5), 100), ylim=(max(0, lowest - 5), 100))

@@ -14,7 +14,7 @@ from ..checkpoint import write_atomically
 from ..pictures import to_svg
 from ..wording import markdown_table
 from .content import Content, Part
-from .drawings import picture
+from .drawings import picture, picture_of_weights
 
 TEMPLATES = PackageLoader("jacnorm.lab.report", ".")
 LINK = re.compile(r"\[([^\]]+)\]\((?:[\w/.]+)?#([\w-]+)\)")
@@ -53,9 +53,11 @@ def write_pages(content: Content, folder: Path) -> None:
 
 
 def _write_picture(part: Part, folder: Path) -> tuple[str, str] | None:
-    """Its caption, and its file as seen from its own page; checks of accuracy have none."""
+    """Its caption, and its file as seen from its own page; checks of accuracy have one if they ask for λ."""
     found = picture(part.chapter)
-    if found is None or (part.is_check and part.item.figure is None):
+    if part.is_check and part.item.figure is None:
+        found = picture_of_weights(part.chapter) if "λ" in part.question[0] else None
+    if found is None:
         return None
     caption, figure = found
     name = part.chapter.name

@@ -68,6 +68,7 @@ class Chapter:
     figure: int | None = None
     curves: pd.DataFrame | None = None  # of runs to draw: method, epoch, value
     accuracy: pd.DataFrame | None = None  # of a table to draw: by method mean, sd, paper, paper_sd
+    weights: pd.DataFrame | None = None  # of each λ, if there are several: see weights.by_weight
     frame: pd.DataFrame | None = None  # of a figure to draw: a row a network
     relations: tuple[tuple[str, str, tuple[str, ...]], ...] = ()  # two quantities, and the methods to draw
 

@@ -25,12 +25,12 @@ from ..data import DataSet
 from ..data import load as load_data
 from ..data.catalog import SETS
 from ..errors import UsageError
+from ..optimizers import load_optimizer, optimizer_tensors
 from ..progress import Progress
 from ..run import Run, Share
 from ..wording import did_you_mean
 from .judges import Judge, Reference, judge_of
 from .kinds import GANSettings
-from .optimizers import load_optimizer, optimizer_tensors
 
 IMAGES = 28  # pixels a side, at most, that these networks are made for
 BETA2 = 0.999

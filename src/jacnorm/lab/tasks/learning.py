@@ -22,11 +22,11 @@ from ...errors import NonFiniteError
 from ...integrations.stable_baselines3 import part_of
 from ..checkpoint import part, prefixed
 from ..errors import UsageError
+from ..optimizers import load_optimizer, optimizer_tensors
 from ..progress import Progress
 from ..run import Run, Share
 from ..wording import signed
 from .kinds import Reinforcement
-from .optimizers import load_optimizer, optimizer_tensors
 from .playing import Episode, kept_random_state, make, play
 
 SIGMA_STATES = 500
