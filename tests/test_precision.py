@@ -20,6 +20,7 @@ HALF = torch.bfloat16
 @pytest.fixture(autouse=True)
 def _nothing_has_been_tried():
     half._tried.cache_clear()
+    half._warn.cache_clear()
     yield
     half._tried.cache_clear()
 
@@ -287,3 +288,10 @@ def test_a_kept_weight_is_that_of_its_version():
         assert lowered._low(weight) is lowered._low(weight)
         weight.mul_(2)
         assert lowered._low(weight).tolist() == [2, 2, 2]
+
+
+def test_penalties_are_modules_all_the_same():
+    """With PyTorch's own half(), which takes the stored vectors along."""
+    penalty = jn.SpectralPenalty(0.1)
+    penalty(jn.linearize(dense()[0], torch.randn(4, 96)), index=torch.arange(4))
+    assert penalty.half().u.dtype == torch.float16

@@ -1,4 +1,23 @@
-"""The errors of jacnorm. Each message says what was found and what to do."""
+"""The errors of jacnorm. Each message says what was found and what to do.
+
+Warnings point to the user's line that caused them.
+"""
+
+import os
+import sys
+import warnings
+
+import torch
+
+OURS = tuple(os.path.dirname(file) + os.sep for file in (__file__, torch.__file__))
+
+
+def warn(message: str) -> None:
+    """Warn at the innermost line outside of jacnorm and PyTorch (PyTorch calls modules and hooks)."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(OURS):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)
 
 
 class JacnormError(Exception):

@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from .errors import JacnormError
+from .pytorch.outputs import Output
 
 NEEDED = ("foolbox", "jinja2", "matplotlib", "safetensors", "tqdm")
 
@@ -26,6 +27,7 @@ def card(
     classes: Sequence[str] | None = None,
     names: Sequence[str] | None = None,
     at: str | None = None,
+    output: Output = None,
     epsilon: float | None = None,
     attacked: int = 200,
     rerun: str | None = None,
@@ -53,6 +55,9 @@ def card(
         The names of the classes, and the names of the features of a table or of all tokens.
     at
         For tokens, the name of the embedding, if the model has several.
+    output
+        As in `linearize`, for a model that returns more than one tensor: the name or position of the logits,
+        or a function that takes them from the result. By default they are found, and a warning names them.
     epsilon
         The strength of the attack: the largest change of one value. The default is 8/255 for images, and a
         quarter of the standard deviation of each feature for tables. Texts are attacked by changing one
@@ -67,5 +72,5 @@ def card(
     from .lab.card import make_card
 
     how: dict[str, Any] = {"title": title, "data": data, "classes": classes, "names": names, "at": at}
-    how |= {"epsilon": epsilon, "attacked": attacked, "rerun": rerun}
+    how |= {"output": output, "epsilon": epsilon, "attacked": attacked, "rerun": rerun}
     return make_card(model, x, y, path, **how)

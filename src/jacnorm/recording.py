@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,7 +20,7 @@ from .engines.rules import NotRecorded, OneWay
 from .engines.section import Section, inputs, side_by_side
 from .engines.tape import Plan, Step, Tape, Way, version
 from .engines.traced import check_plan
-from .errors import InputError, JacnormError, UnsupportedModelError
+from .errors import InputError, JacnormError, ModelError, UnsupportedModelError, warn
 from .joint import JointLinearization, joined
 from .linearization import Linearization
 from .pytorch.forwarding import replaced_forward
@@ -161,7 +160,9 @@ def request_for(
 
 
 SHARDED = "The model's weights are sharded (fully_shard), so J needs its calls one by one:"
-ELSEWHERE = "another process could not record it"
+ELSEWHERE = "another process could not record it, and says why"
+UNRECORDED, FAILED = 1, 2  # what a process tells the others of its run
+FAILURE = "linearize failed in another process, and its error says why. So it ends in all of them."
 
 
 def run_plainly(request: Request) -> tuple[Any, Tensor]:
@@ -183,10 +184,9 @@ def tell_of(name: Name | None, model: Any) -> None:
     if name is None or tracing() or (kind, name) in _told:
         return
     _told.add((kind, name))
-    warnings.warn(
+    warn(
         f"{kind} returns more than one tensor: J is the Jacobian of {name!r}. Pass output={name!r} to "
-        "confirm this, or the name or position of another tensor.",
-        stacklevel=4,
+        "confirm this, or the name or position of another tensor."
     )
 
 
@@ -221,8 +221,7 @@ def _recorded(request: Request, known: Verdict) -> Linearization:
         return _as_one_step(request, known, "asked for")
     if known.reason is None:
         trusted = known.layerwise and (known.independent or len(request.x) == 1)
-        if request.sharding is not None:
-            trusted = not request.sharding.agreed(not trusted)
+        trusted = not request.agreed(not trusted)
         attempts = (False,) if request.x.is_meta else (False, True) if trusted else (True,)
         for checks in attempts:
             try:
@@ -304,16 +303,15 @@ def _record(request: Request, known: Verdict, *, checks: bool) -> Linearization:
         recorder.undo.roll_back()
         raise
     if checks:
-        agreed = int if request.sharding is None else request.sharding.agreed
         with without_autocast(section.first.device):
             known.independent = request.coupled or check_independent(
-                tape, section.last.detach(), thoroughly=not known.independent, agreed=agreed
+                tape, section.last.detach(), thoroughly=not known.independent, agreed=request.agreed
             )
         known.learn(None, tape)
         known.settle()
         if recorder.hooked and not known.warned:
             known.warned = True
-            warnings.warn(HOOKED, stacklevel=5)
+            warn(HOOKED)
     return _made(tape, section, output, recorder, _without_rule(recorder, tape), request)
 
 
@@ -322,10 +320,19 @@ def _by_all(sharding: Sharding) -> Iterator[None]:
     """A failure in one process of a sharded model becomes a failure in all of them."""
     try:
         yield
-    except (NotRecorded, JacnormError):
-        sharding.agreed(True)
+    except ModelError:  # in the middle of the run, where the others wait for weights and not for this
         raise
-    if sharding.agreed(False):
+    except NotRecorded:
+        if sharding.agreed(UNRECORDED) == FAILED:
+            raise UnsupportedModelError(FAILURE) from None
+        raise
+    except JacnormError:
+        sharding.agreed(FAILED)
+        raise
+    worst = sharding.agreed(0)
+    if worst == FAILED:
+        raise UnsupportedModelError(FAILURE)
+    if worst == UNRECORDED:
         raise NotRecorded(ELSEWHERE)
 
 
@@ -365,7 +372,7 @@ def _as_one_step(request: Request, known: Verdict, reason: str) -> Linearization
         )
     if recorder.hooked and not known.warned:
         known.warned = True
-        warnings.warn(HOOKED, stacklevel=5)
+        warn(HOOKED)
     first, last = section.first, section.last
     tape = one_step(first, last, gate)
     with without_autocast(first.device):
@@ -378,7 +385,7 @@ def _as_one_step(request: Request, known: Verdict, reason: str) -> Linearization
             )
             known.doubt = doubts(first, last) if tape.steps else None
             if known.doubt is not None:
-                warnings.warn(known.doubt, stacklevel=5)  # where linearize is called
+                warn(known.doubt)
     known.settle()
     for step in tape.steps:
         step.by_autograd.refusal = known.refusal

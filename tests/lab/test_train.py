@@ -121,13 +121,43 @@ def interrupted(config, data, folder, epoch, monkeypatch):
             train(config, data, folder)
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+def test_other_optimizers_take_the_steps_of_pytorchs(optimizer, digits, tmp_path):
+    """One epoch of l2: Adam has the decay in its gradient, AdamW beside it."""
+    from torch.nn.functional import cross_entropy
+
+    from jacnorm.lab.classification import start
+    from jacnorm.lab.data import batches
+
+    few = DataSet.of("digits", digits.train.take(torch.arange(300)), digits.test, digits.classes)
+    config = RunConfig(method="l2", weight=0.1, epochs=1, optimizer=optimizer, learning_rate=0.003)
+    train(config, few, tmp_path)
+    run = start(RunConfig(method="none"), few, "cpu")
+    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[optimizer]
+    theirs = kind(run.model.parameters(), 0.003, weight_decay=0.1)
+    for _, images, labels in batches(few.train, 32, torch.Generator().manual_seed(run.seed(0))):
+        theirs.zero_grad()
+        cross_entropy(run.model(images), labels).backward()
+        theirs.step()
+    assert_same(weights(tmp_path, few), run.model.state_dict())
+
+
 @pytest.mark.parametrize(
-    "method", ["none", "spectral", "spectral-bound", "frobenius", "margin", "adversarial"]
+    "how",
+    [
+        *(
+            {"method": method}
+            for method in ("none", "spectral", "spectral-bound", "frobenius", "margin", "adversarial")
+        ),
+        *({"optimizer": name, "learning_rate": 0.002} for name in ("adam", "adamw")),
+        {"method": "l2", "optimizer": "adamw"},
+    ],
+    ids=lambda how: " ".join(map(str, how.values())),
 )
 @pytest.mark.parametrize("net", ["mlp", "own_net:small", "own_net:smooth"])
-def test_resuming_ends_with_the_very_same_weights(method, net, digits, tmp_path, monkeypatch):
+def test_resuming_ends_with_the_very_same_weights(how, net, digits, tmp_path, monkeypatch):
     few = DataSet.of("digits", digits.train.take(torch.arange(200)), digits.test, digits.classes)
-    config = RunConfig(method=method, net=net, epochs=4, schedule="cosine", augment=True)
+    config = RunConfig(net=net, epochs=4, schedule="cosine", augment=True, **how)
     whole = train(config, few, tmp_path / "whole")
     interrupted(config, few, tmp_path / "parts", 2, monkeypatch)
     with pytest.raises(UsageError, match="add --resume"):

@@ -11,7 +11,7 @@ from torch import nn
 import jacnorm as jn
 
 F64 = torch.float64
-A = torch.randn(2, 6, 6, dtype=F64, generator=torch.Generator().manual_seed(3))
+A = torch.randn(2, 6, 6, dtype=F64, generator=torch.Generator(torch.get_default_device()).manual_seed(3))
 WEIGHTS = torch.tensor([0.3, 1.0, 0.0, 2.0], dtype=F64)  # of samples, where each has a value of its own
 
 

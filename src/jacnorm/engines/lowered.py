@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..pytorch.tracing import tracing
-from .tape import Step, version
+from .tape import Step, Tape, version
 
 PRODUCTS = frozenset(
     [
@@ -59,6 +59,12 @@ class Lowered:
         if known is None or known[0] is not value or known[1] != version(value):
             known = self._weights[id(value)] = value, version(value), value.to(self.dtype)
         return known[2]
+
+
+def is_lowered(tape: Tape, dtype: torch.dtype) -> bool:
+    """Whether any of its steps would run in half precision."""
+    lowered, values = Lowered(dtype), tape.values()
+    return any(lowered.step(step, values) is not step for step in tape.steps)
 
 
 def _raised(found: Any) -> Any:

@@ -24,7 +24,7 @@ HANDS_ON = frozenset(
     [
         *("dropout", "dropout1d", "dropout2d", "dropout3d", "feature_dropout", "alpha_dropout"),
         *("feature_alpha_dropout", "contiguous", "flatten", "positive", "to", "type", "type_as"),
-        *("float", "double", "half", "bfloat16", "cpu", "cuda", "backward_hook"),
+        *("float", "double", "half", "bfloat16", "cpu", "cuda"),
     ]
 )
 FREED = (

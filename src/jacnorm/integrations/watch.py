@@ -164,6 +164,8 @@ def measures(penalty: Penalty, value: Tensor) -> dict[str, Tensor]:
     found = {"penalty": value.detach()}
     if isinstance(penalty, NormPenalty) and penalty.norms is not None:
         found[name_of(penalty)] = penalty.norms.mean()
+    if isinstance(penalty, NormPenalty) and penalty.steering is not None:
+        found["penalty_weight"] = torch.tensor(penalty.weight)
     return found
 
 

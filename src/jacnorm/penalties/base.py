@@ -94,7 +94,7 @@ class Penalty(nn.Module, ABC):
             raise InputError(f"fraction={fraction!r}: it must be above 0 and at most 1.")
         self.weight, self.seed, self.fraction = weight, seed, fraction
         self.pace = Pace(every, budget)
-        self.half = Choice()  # whether precision= pays
+        self.precision_choice = Choice()  # whether precision= pays
         self._draws = torch.tensor(0, device="cpu")  # a tensor, so that compiled steps can increase it
 
     needs_labels = False  # whether `forward` takes labels
@@ -108,10 +108,15 @@ class Penalty(nn.Module, ABC):
             return torch.zeros(shape, dtype=J.dtype, device=J.device, requires_grad=not tracing())
         if self.fraction < 1:
             J, index, labels = self._part(J, index, labels)
-        asked = {"labels": labels} if self.needs_labels else {}
         with without_autocast(J.device):
-            value: Tensor = super().__call__(J, index=index, **asked)
+            value = self._paid(J, index, labels)
         return value if factor == 1 else factor * value
+
+    def _paid(self, J: Linearization, index: Tensor | None, labels: Tensor | None) -> Tensor:
+        """What this batch comes to, before the pace is counted in."""
+        asked = {"labels": labels} if self.needs_labels else {}
+        value: Tensor = super().__call__(J, index=index, **asked)
+        return value
 
     def checked(self, J: Linearization, labels: Tensor | None) -> Linearization:
         """J as a map of one tensor. Raises `InputError` if the penalty cannot take this J or these labels."""
@@ -146,9 +151,9 @@ class Penalty(nn.Module, ABC):
         J then has `output` and `result`, and no products. Whether the step pays is decided here; a later
         `penalty(J)` follows this decision. Arguments and errors are those of `jacnorm.linearize`.
         """
-        how = at, to, output, precision, through, coupled, self.half
+        how = at, to, output, precision, through, coupled, self.precision_choice
         request = request_for(model, x, args, kwargs, engine, batch_norm, *how)
-        factor = self._next_factor() if torch.is_grad_enabled() else None
+        factor = self._next_factor(request.agreed) if torch.is_grad_enabled() else None
         if factor == 0:
             J: Linearization = Unrecorded(model, *run_plainly(request))
         else:
@@ -161,10 +166,10 @@ class Penalty(nn.Module, ABC):
             return 1
         if J.paid_by is not None and J.paid_by[0] is self:
             return J.paid_by[1]
-        return self._next_factor()
+        return self._next_factor(J.agreed)
 
-    def _next_factor(self) -> int:
-        return self.pace.factor() if self.weight > 0 else 0
+    def _next_factor(self, agreed: Callable[[int], int]) -> int:
+        return self.pace.factor(agreed) if self.weight > 0 else 0
 
     def value_shape(self, J: Linearization) -> torch.Size:
         """The shape of the value that the penalty returns."""
@@ -195,12 +200,12 @@ class Penalty(nn.Module, ABC):
     # The positions in the stream and between two payments, and whether half precision pays, are saved with
     # state_dict, so that a resumed training goes on as it would have.
     def get_extra_state(self) -> Tensor:
-        return torch.tensor([int(self._draws), self.pace.wait, *self.half.state()], device="cpu")
+        return torch.tensor([int(self._draws), self.pace.wait, *self.precision_choice.state()], device="cpu")
 
     def set_extra_state(self, state: Tensor) -> None:
         draws, self.pace.wait, *half = state.tolist()
         self._draws.fill_(draws)
-        self.half.load(half)
+        self.precision_choice.load(half)
 
     def extra_repr(self) -> str:
         lazy = {"every": self.pace.every, "budget": self.pace.budget, "fraction": self.fraction}

@@ -48,7 +48,20 @@ print(json.dumps({"wrong": wrong, "speed": seconds(single) / seconds(half)}))
 
 @while_tracing
 def half_pays(dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether half precision pays off on this device. It is tried once; if it does not, a warning says why.
+    """Tried once; where it does not pay, a warning says why."""
+    why = why_not(dtype, device)
+    if why is not None:
+        _warn(dtype, why)
+    return why is None
+
+
+@cache
+def _warn(dtype: torch.dtype, why: str) -> None:
+    warnings.warn(f"precision={dtype} {why}: products of J stay in float32.", stacklevel=5)
+
+
+def why_not(dtype: torch.dtype, device: torch.device) -> str | None:
+    """What keeps this machine from gaining by it; None if it gains.
 
     Processes that train together use the same answer: the first that asks tries, and the others wait for it.
     """
@@ -56,16 +69,13 @@ def half_pays(dtype: torch.dtype, device: torch.device) -> bool:
 
 
 @cache
-def _tried(dtype: torch.dtype, device: torch.device, threads: int, together: bool) -> bool:
+def _tried(dtype: torch.dtype, device: torch.device, threads: int, together: bool) -> str | None:
     name = str(dtype).removeprefix("torch.")
 
     def find() -> str | None:
         return _why_not(name, str(device), threads)
 
-    why = _found_by_the_first(f"jacnorm: {name} on {device.type}", find) if together else find()
-    if why is not None:
-        warnings.warn(f"precision={dtype} {why}: products of J stay in float32.", stacklevel=5)
-    return why is None
+    return _found_by_the_first(f"jacnorm: {name} on {device.type}", find) if together else find()
 
 
 def _found_by_the_first(key: str, find: Callable[[], str | None]) -> str | None:

@@ -60,6 +60,7 @@ class Chapter:
     notes: tuple[str, ...]  # how the numbers came about, what is missing
     tables: tuple[Table, ...] = ()
     verdicts: tuple[Outcome, ...] = ()
+    short: tuple[str, ...] = ()  # what came out, in sentences that can be quoted
     warnings: tuple[str, ...] = ()
     under_way: str = ""  # how far the runs are; nothing when all are there
     quantities: Quantities = field(default_factory=dict)  # all that was measured
