@@ -57,7 +57,7 @@ class NormPenalty(Penalty):
     target
         The value that the mean norm should reach, before h (for FrobeniusPenalty, the mean of ‖J‖_F²). The
         weight is then only the start: it rises while the norm is above the target, and falls while it is
-        below. `penalty.weight` is the current weight. If the data do not allow the target, there is a warning.
+        below. `penalty.weight` is the current weight. A warning is given if the target cannot be reached.
     target_quantile
         With 0.95, the target is for the norm that 95 % of the samples stay below, instead of the mean.
 

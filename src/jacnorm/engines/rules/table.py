@@ -110,7 +110,7 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(*names: str, **options: Any) -> Decorator:
-    """Enter a function into the table under these names."""
+    """Register a function in the table under these names."""
 
     def register(apply: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:
