@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo test test-long check lint types arrows format docs page gallery cards notebooks operators versions wheel clean
+.PHONY: demo test test-long test-device check lint types arrows format docs page gallery cards notebooks operators versions wheel clean
 
 demo: .venv/lab
 	$(BIN)/jacnorm demo
@@ -13,6 +13,11 @@ test: .venv/installed
 
 test-long: .venv/installed
 	$(BIN)/pytest -n 2 --dist loadgroup
+
+# On another device, as in `make test-device JACNORM_DEVICE=cuda`: all tests that are not about the CPU.
+JACNORM_DEVICE ?= cuda
+test-device: .venv/installed
+	JACNORM_DEVICE=$(JACNORM_DEVICE) $(BIN)/pytest -m "not long and not cpu" tests
 
 check: lint types arrows docs page test
 

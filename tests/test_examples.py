@@ -11,6 +11,7 @@ EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 EXAMPLES = [path for path in EXAMPLES if path.stem != "drawings"]
 SHORTER = {  # with the same assertions in the end
     "batch_norm": {"EPOCHS": 8},  # of 20
+    "smooth_policy": {"STEPS": 8_000, "WEIGHT": 0.3},  # of 50,000, with a tenth of that weight
     "cards": {"SAMPLES": 60, "ATTACKED": 2, "STEPS": 250},  # of 1000, 200 and 600
 }
 

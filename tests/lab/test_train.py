@@ -15,6 +15,7 @@ from jacnorm.lab.progress import Progress
 from jacnorm.lab.run import DivergedError
 from jacnorm.lab.run_files import load_run, read_config
 from jacnorm.lab.train import train
+from jacnorm.pytorch import half
 
 
 def weights(folder, digits):
@@ -104,6 +105,22 @@ def test_same_seed_same_weights_and_another_seed_others(net, digits, tmp_path):
     assert any(not torch.equal(a[name], c[name]) for name in a)
 
 
+def interrupted(config, data, folder, epoch, monkeypatch):
+    """A run that ends after this epoch, as if it had been killed."""
+
+    class Stop(Exception):
+        pass
+
+    def stop(self, metrics):
+        if metrics["epoch"] == epoch:
+            raise Stop
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "epoch_done", stop)
+        with pytest.raises(Stop):
+            train(config, data, folder)
+
+
 @pytest.mark.parametrize("optimizer", ["adam", "adamw"])
 def test_other_optimizers_take_the_steps_of_pytorchs(optimizer, digits, tmp_path):
     """One epoch of l2: Adam has the decay in its gradient, AdamW beside it."""
@@ -142,18 +159,7 @@ def test_resuming_ends_with_the_very_same_weights(how, net, digits, tmp_path, mo
     few = DataSet.of("digits", digits.train.take(torch.arange(200)), digits.test, digits.classes)
     config = RunConfig(net=net, epochs=4, schedule="cosine", augment=True, **how)
     whole = train(config, few, tmp_path / "whole")
-
-    class Stop(Exception):
-        pass
-
-    def stop_after_two(self, metrics):
-        if metrics["epoch"] == 2:
-            raise Stop
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Progress, "epoch_done", stop_after_two)
-        with pytest.raises(Stop):
-            train(config, few, tmp_path / "parts")
+    interrupted(config, few, tmp_path / "parts", 2, monkeypatch)
     with pytest.raises(UsageError, match="add --resume"):
         train(config, few, tmp_path / "parts")
     import jacnorm.trust.verdicts
@@ -167,6 +173,21 @@ def test_resuming_ends_with_the_very_same_weights(how, net, digits, tmp_path, mo
         assert {k: v for k, v in ours.items() if k not in timing} == {
             k: v for k, v in theirs.items() if k not in timing
         }
+
+
+def test_a_resumed_run_keeps_the_precision_that_it_began_with(digits, tmp_path, monkeypatch):
+    """Also where another one would be faster."""
+    few = DataSet.of("digits", digits.train.take(torch.arange(200)), digits.test, digits.classes)
+    config = RunConfig(method="spectral", precision="bfloat16", epochs=2)
+    monkeypatch.setattr(half, "_why_not", lambda *_: None)
+    half._tried.cache_clear()
+    train(config, few, tmp_path / "whole")
+    interrupted(config, few, tmp_path / "parts", 1, monkeypatch)
+    monkeypatch.setattr(half, "_why_not", lambda *_: "is no faster")
+    half._tried.cache_clear()
+    train(config, few, tmp_path / "parts", resume=True)
+    half._tried.cache_clear()
+    assert_same(weights(tmp_path / "whole", digits), weights(tmp_path / "parts", digits))
 
 
 def test_resuming_with_other_settings_is_refused(digits, tmp_path):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from .data.own import is_own as is_own_data
 from .nets import is_own
 from .optimizers import NAMES as OPTIMIZERS
-from .settings import ONE_OR_MORE, PART, POSITIVE, Bound, Kind, Settings, configured, setting
+from .settings import ONE_OR_MORE, PART, POSITIVE, Bound, Kind, Quantities, Settings, configured, setting
 from .settings import ConfigError as ConfigError  # others take it from here
 from .tasks.kinds import DQNSettings, GANSettings, PolicySettings
 from .wording import did_you_mean
@@ -150,7 +150,6 @@ class RunConfig(Settings):
         1, "classes with the highest scores that may be the nearest", ONE_OR_MORE, method="margin"
     )
 
-    quantities: ClassVar[Mapping[str, tuple[str, int]]] = QUANTITIES
     told_by_the_label: ClassVar[set[str]] = TOLD_BY_THE_LABEL
 
     def __post_init__(self) -> None:
@@ -165,6 +164,10 @@ class RunConfig(Settings):
             raise ConfigError(
                 f"budget = {self.budget:g} chooses `every` itself: leave out every = {self.every}"
             )
+
+    @property
+    def quantities(self) -> Quantities:
+        return QUANTITIES
 
     @property
     def label(self) -> str:

@@ -106,7 +106,7 @@ def check_output(output: object, x: Tensor, model: object) -> None:
             f"The output has shape {tuple(output.shape)} for a batch of {len(x)}: its first axis must "
             "be the batch, one output for each sample. For a single sample pass x.unsqueeze(0)."
         )
-    if not tracing() and not _finite(output):
+    if not (tracing() or output.is_meta or _finite(output)):
         raise NonFiniteError(f"The model's output has NaN or inf: {_culprit(x, model)}")
 
 

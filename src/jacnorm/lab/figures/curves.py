@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,20 +14,38 @@ from ..tasks.statistics import interquartile_mean, interval
 from .common import tidy
 
 FEWEST = 3  # runs, for a band
+ACROSS = 2  # panels beside each other
 
 
 def curves(frame: pd.DataFrame) -> Figure:
     """Of a row a run and epoch, with `method`, `epoch` and `value`."""
     figure = Figure(figsize=(6.5, 4.2), layout="constrained")
-    axes = figure.subplots()
+    _panel(figure.subplots(), frame)
+    return figure
+
+
+def panels(frames: Mapping[str, pd.DataFrame]) -> Figure:
+    """Several, by their titles."""
+    rows = -(-len(frames) // ACROSS)
+    figure = Figure(figsize=(6 * ACROSS, 4 * rows), layout="constrained")
+    grid = list(figure.subplots(rows, ACROSS, squeeze=False).flat)
+    for axes, (title, frame) in zip(grid, frames.items(), strict=False):
+        _panel(axes, frame)
+        axes.set_title(title, fontsize=11)
+    for axes in grid[len(frames) :]:
+        axes.set_axis_off()
+    return figure
+
+
+def _panel(axes: Any, frame: pd.DataFrame) -> None:
     methods = [str(name) for name in frame["method"].cat.categories if (frame["method"] == name).any()]
-    for method, style in zip(methods, looks(methods), strict=True):
+    by_method = looks(name.partition(" ")[0] for name in methods)  # without their strength
+    for method, style in zip(methods, by_method, strict=True):
         _curve(axes, frame[frame["method"] == method], method, style)
     axes.set_xlabel("epoch")
     axes.set_ylabel(frame.attrs["quantity"])
     axes.legend(frameon=False, fontsize=9)
     tidy(axes)
-    return figure
 
 
 def _curve(axes: Any, of: pd.DataFrame, method: str, style: dict[str, Any]) -> None:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ..reproduce.catalog import Item, question, read_chapter
+from ..reproduce.catalog import Item, foreword, question, read_chapter
 from ..reproduce.chapter import Chapter, Outcome, Table
 from ..reproduce.readings import Readings
 from ..results import has_diverged
 from ..wording import count
 from .drawings import Drawing, drawings
-from .front import Bullet, Sentence, bullets, by_readings, overview, sentences, title
+from .front import Bullet, Sentence, bullets, by_readings, overview, sentences, tally, title
 from .provenance import Deviation, commands, deviations
 
 
@@ -59,6 +59,28 @@ class Content:
     @cached_property
     def present(self) -> list[tuple[Item, Chapter]]:
         return [(item, chapter) for item, chapter in self.told if not chapter.empty]
+
+    def only(self, keep: Callable[[Item], bool]) -> Content:
+        """With the experiments that are to be kept."""
+        told = tuple(one for one in self.told if keep(one[0]))
+        return replace(self, told=told, parts=tuple(part for part in self.parts if keep(part.item)))
+
+    @property
+    def announced(self) -> list[tuple[Item, Chapter, tuple[str, ...]]]:
+        """All experiments, each with what its file says in front."""
+        return [(item, chapter, foreword(item.file)) for item, chapter in self.told]
+
+    @property
+    def future(self) -> bool:
+        """There are experiments about what the paper leaves to others."""
+        return any(item.is_future for item, _ in self.told)
+
+    @property
+    def tally(self) -> str:
+        """Of all claims: how many hold, and so on."""
+        verdicts = [verdict for _, chapter in self.present for verdict in chapter.verdicts]
+        found = ", ".join(words for _, words in tally(verdicts))
+        return f"{count(len(verdicts), 'claim')}: {found}." if verdicts else ""
 
     @property
     def title(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,10 +98,14 @@ class Sentence:
 
     @property
     def tally(self) -> tuple[tuple[str, str], ...]:
-        """Each outcome that there is, and how many claims have it: ("holds", "2 hold")."""
-        found = Counter(verdict.outcome for _, verdict in self.verdicts)
-        there = [outcome for outcome in (HOLDS, FAILS, OPEN, UNTESTED) if found[outcome]]
-        return tuple((o, f"{found[o]} {o if found[o] == 1 else SEVERAL.get(o, o)}") for o in there)
+        return tally(verdict for _, verdict in self.verdicts)
+
+
+def tally(verdicts: Iterable[Outcome]) -> tuple[tuple[str, str], ...]:
+    """Each outcome that there is, and how many claims have it: ("holds", "2 hold")."""
+    found = Counter(verdict.outcome for verdict in verdicts)
+    there = [outcome for outcome in (HOLDS, FAILS, OPEN, UNTESTED) if found[outcome]]
+    return tuple((o, f"{found[o]} {o if found[o] == 1 else SEVERAL.get(o, o)}") for o in there)
 
 
 def sentences(told: Told) -> tuple[Sentence, ...]:

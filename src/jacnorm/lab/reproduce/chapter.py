@@ -60,6 +60,7 @@ class Chapter:
     notes: tuple[str, ...]  # how the numbers came about, what is missing
     tables: tuple[Table, ...] = ()
     verdicts: tuple[Outcome, ...] = ()
+    short: tuple[str, ...] = ()  # what came out, in sentences that can be quoted
     warnings: tuple[str, ...] = ()
     under_way: str = ""  # how far the runs are; nothing when all are there
     quantities: Quantities = field(default_factory=dict)  # all that was measured
@@ -68,6 +69,7 @@ class Chapter:
     figure: int | None = None
     curves: pd.DataFrame | None = None  # of runs to draw: method, epoch, value
     accuracy: pd.DataFrame | None = None  # of a table to draw: by method mean, sd, paper, paper_sd
+    weights: pd.DataFrame | None = None  # of each λ, if there are several: see weights.by_weight
     frame: pd.DataFrame | None = None  # of a figure to draw: a row a network
     relations: tuple[tuple[str, str, tuple[str, ...]], ...] = ()  # two quantities, and the methods to draw
 
