@@ -173,8 +173,7 @@ def told(config: RunConfig, result: dict[str, Any]) -> str:
     test = result["test"]
     return (
         f"{config.label} on {config.data}: test accuracy {test['accuracy']:.2%}, loss {test['loss']:.4f}, "
-        f"mean σ {test['sigma']:.3f} ({test.get('sigma_of', 'normalized input')}, first "
-        f"{test['sigma_images']} {'images' if 'sigma_of' not in test else 'texts'})"
+        f"mean σ {test['sigma']:.3f} ({config.inputs}, first {test['sigma_images']} samples)"
     )
 
 
@@ -335,5 +334,4 @@ def score(model: Normalized, split: Split, batch_size: int = 500) -> dict[str, f
         "accuracy": correct / len(split),
         "sigma": float(spectral_norm(J).sigma.mean()),
         "sigma_images": len(first),
-        **({} if model.at is None else {"sigma_of": f"at {model.at}"}),
     }

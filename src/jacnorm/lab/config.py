@@ -192,6 +192,11 @@ class RunConfig(Settings):
         """What `load` has to know of a user's own data."""
         return {"label": self.label_column, "tokens": self.tokens or bool(self.at)}
 
+    @property
+    def inputs(self) -> str:
+        """What σ is with respect to."""
+        return "the tokens' embedding" if self.how_to_read["tokens"] else "normalized input"
+
     def with_data(self, data: DataSet) -> RunConfig:
         """With the fingerprint of a user's own data, which tells it from another file under the same name."""
         if not data.own:
