@@ -128,7 +128,7 @@ def test_where_j_begins_later_the_inputs_may_be_anything():
     ("x", "match"),
     [
         ((torch.randn(3, 2, 4, 4), torch.rand(2)), r"batches of \[3, 2\] samples"),
-        ((torch.randn(3, 2, 4, 4), torch.rand(3).double()), "one dtype and device"),
+        ((torch.randn(3, 2, 4, 4), torch.rand(3).double()), "same dtype and device"),
         ((torch.randn(3, 2, 4, 4), torch.arange(3)), r"x\[1\].*found dtype torch.int64"),
         ((torch.randn(3, 2, 4, 4), 0.5), r"x\[1\].*found float"),
         ((), "empty tuple"),

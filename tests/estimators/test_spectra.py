@@ -200,7 +200,7 @@ def test_bad_options(estimator, option, value):
 def test_not_a_matrix():
     with pytest.raises(jn.InputError, match=r"shape \(m, n\) or \(B, m, n\)"):
         jn.spectral_norm(torch.ones(3))
-    with pytest.raises(jn.InputError, match=r"\(0, 3, 3\): nothing may be empty"):
+    with pytest.raises(jn.InputError, match=r"\(0, 3, 3\): no axis may be empty"):
         jn.spectral_norm(torch.zeros(0, 3, 3))
     with pytest.raises(jn.InputError, match="found Linear"):
         jn.spectral_norm(torch.nn.Linear(2, 2))

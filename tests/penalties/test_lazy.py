@@ -295,7 +295,7 @@ def test_arguments_of_the_model_come_along_and_its_errors_too():
     lazy.pace.wait = 3
     with pytest.raises(jn.NonFiniteError, match="NaN or inf"):
         lazy.linearize(model, x, float("inf"))
-    with pytest.raises(jn.ModelError, match="takes more than x"):
+    with pytest.raises(jn.ModelError, match="needs more arguments than x"):
         lazy.linearize(model, x)
     with pytest.raises(jn.InputError, match="engine='foo'"):
         lazy.linearize(model, x, 2, engine="foo")

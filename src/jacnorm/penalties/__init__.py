@@ -1,4 +1,4 @@
-"""Penalties: a Linearization in, a scalar to add to the loss out. Warm-start state lives here."""
+"""Penalties: each takes a Linearization and returns a scalar to add to the loss. Stored vectors live here."""
 
 from .analytic import AnalyticPenalty
 from .base import Penalty

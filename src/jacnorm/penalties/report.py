@@ -1,4 +1,4 @@
-"""How good a penalty's estimate is, what it weighs and what it costs, from a look at a few samples."""
+"""Reports on a penalty: the error of its estimate, its share of the loss, and its cost, on a few samples."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ from ..trust.checks import as_tensor, check_count
 if TYPE_CHECKING:
     from .norm import NormPenalty
 
-MANY = 100  # outputs that take a product each; of more, as many random ones stand for all
+MANY = 100  # up to this many outputs each takes a product; above it, this many random vectors stand for all
 
 
 @dataclass(frozen=True)
 class Report:
-    """What `penalty.report(J)` has found. `print` says it in words."""
+    """The result of `penalty.report(J)`. print(report) shows it in words."""
 
-    norm: str  # what is estimated
-    estimated: float  # mean over the samples, as the penalty finds it
-    measured: float  # and as it is
-    cosine: float  # between the gradients of the penalty and of the same with the norm itself
-    samples: int  # that were looked at
-    products: int  # with J or Jᵀ that a step takes which pays
-    share: float | None = None  # of the penalty in the whole loss, if the loss was given
-    cost: float | None = None  # a step that pays over one that does not, if there have been both
+    norm: str  # the name of the norm
+    estimated: float  # the estimate of the penalty, mean over the samples
+    measured: float  # the exact norm, mean over the samples
+    cosine: float  # cosine between the gradient of the penalty and the gradient with the exact norm
+    samples: int  # how many samples were measured
+    products: int  # products with J or Jᵀ in a step that pays
+    share: float | None = None  # penalty / (loss + penalty), if the loss was given
+    cost: float | None = None  # time of a step that pays / time of one that does not, if both were measured
     weight: float | None = None  # as it is now, if it is steered to a target
     target: float | None = None
 
     @property
     def error(self) -> float:
-        """Of the estimate, relative: −0.1 if it is ten percent too low."""
+        """The relative error of the estimate: −0.1 if it is ten percent too low."""
         if self.measured == 0:
             return math.copysign(math.inf, self.estimated) if self.estimated else 0.0
         return self.estimated / self.measured - 1
 
     def numbers(self) -> dict[str, float]:
-        """For a log; what is not known, or not finite, is left out."""
+        """The numbers by name, for a log. Numbers that are unknown or not finite are left out."""
         known = {
             "estimated": self.estimated,
             "measured": self.measured,
@@ -120,7 +120,7 @@ def rows_of(given: Any, few: Tensor) -> Tensor | None:
 
 @contextmanager
 def untouched(penalty: NormPenalty) -> Iterator[None]:
-    """The place in its stream of random numbers and the norms of the last payment stay."""
+    """Restore the random stream of the penalty and the norms of its last step."""
     draws, norms = int(penalty._draws), penalty.norms
     try:
         yield
@@ -132,7 +132,7 @@ def untouched(penalty: NormPenalty) -> Iterator[None]:
 
 @contextmanager
 def counted(J: Linearization) -> Iterator[list[None]]:
-    """As long as the number of products that are taken meanwhile."""
+    """A list that gets one entry per product with J while the context lasts."""
     found: list[None] = []
     take = J._take
 
@@ -148,7 +148,7 @@ def counted(J: Linearization) -> Iterator[list[None]]:
 
 
 def _with_mean(penalty: NormPenalty, J: Linearization, value: Tensor) -> tuple[Tensor, float]:
-    """The penalty as one number, and the mean norm that it is of."""
+    """The penalty as one number, and the mean norm."""
     assert penalty.norms is not None
     return value.sum(), float(penalty.norms.mean())
 
@@ -158,7 +158,7 @@ def _share(paid: float, loss: float) -> float | None:
 
 
 def cosine(value: Tensor, exact: Tensor, leaves: list[Tensor]) -> float:
-    """Between their gradients; 1 if both are zero."""
+    """The cosine between the gradients of both in the leaves; 1 if both gradients are zero."""
     a, b = (_gradient(v, leaves) for v in (value, exact))
     if not a.any() and not b.any():
         return 1.0
