@@ -105,12 +105,15 @@ def test_same_seed_same_weights_and_another_seed_others(net, digits, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "method", ["none", "spectral", "spectral-bound", "frobenius", "margin", "adversarial"]
+    "method",
+    ["none", "spectral", "spectral, target", "spectral-bound", "frobenius", "margin", "adversarial"],
 )
 @pytest.mark.parametrize("net", ["mlp", "own_net:small", "own_net:smooth"])
 def test_resuming_ends_with_the_very_same_weights(method, net, digits, tmp_path, monkeypatch):
     few = DataSet.of("digits", digits.train.take(torch.arange(200)), digits.test, digits.classes)
-    config = RunConfig(method=method, net=net, epochs=4, schedule="cosine", augment=True)
+    method, _, steered = method.partition(", ")
+    target = 0.5 if steered else 0.0
+    config = RunConfig(method=method, net=net, epochs=4, schedule="cosine", augment=True, target=target)
     whole = train(config, few, tmp_path / "whole")
 
     class Stop(Exception):
