@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import get_gradient_edge
 
@@ -55,6 +55,12 @@ def leaves_of(y: Tensor) -> list[Tensor]:
             found.append(leaf)
         waiting += [parent for parent, _ in node.next_functions]
     return found
+
+
+def weights_of(y: Tensor) -> list[Tensor]:
+    """The same without the input, which is a leaf, too, where the run was verified."""
+    leaves = leaves_of(y)
+    return [leaf for leaf in leaves if isinstance(leaf, nn.Parameter)] or leaves
 
 
 def is_linked(x: Tensor, y: Tensor) -> bool:

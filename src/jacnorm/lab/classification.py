@@ -21,6 +21,7 @@ from ..penalties import (
     AnalyticPenalty,
     FrobeniusPenalty,
     MarginPenalty,
+    NormPenalty,
     Penalty,
     SpectralBoundPenalty,
     SpectralPenalty,
@@ -131,10 +132,11 @@ class Classification(Run):
 
 
 def quality(m: Mapping[str, Any]) -> str:
-    """Of the penalty's estimate of σ, where there is one."""
+    """Of the penalty's estimate of σ, where there is one, and the weight, where it moves."""
+    weight = f"  λ {m['penalty_weight']:.3g}" if "penalty_weight" in m else ""
     if "sigma_error" not in m:
-        return ""
-    return f"  estimate of σ {m['sigma_error']:+.0%}, cosine of its gradient {m['sigma_cosine']:.2f}"
+        return weight
+    return f"{weight}  estimate of σ {m['sigma_error']:+.0%}, cosine of its gradient {m['sigma_cosine']:.2f}"
 
 
 def load(config: RunConfig, data_root: Path | str | None, runs: Path) -> DataSet:
@@ -171,10 +173,11 @@ def check_names(config: RunConfig) -> None:
 
 def told(config: RunConfig, result: dict[str, Any]) -> str:
     test = result["test"]
+    last = result["history"][-1]
+    found = f"; λ ended at {last['penalty_weight']:.3g}" if "penalty_weight" in last else ""
     return (
         f"{config.label} on {config.data}: test accuracy {test['accuracy']:.2%}, loss {test['loss']:.4f}, "
-        f"mean σ {test['sigma']:.3f} ({test.get('sigma_of', 'normalized input')}, first "
-        f"{test['sigma_images']} {'images' if 'sigma_of' not in test else 'texts'})"
+        f"mean σ {test['sigma']:.3f} ({config.inputs}, first {test['sigma_images']} samples){found}"
     )
 
 
@@ -208,6 +211,7 @@ def make_penalty(config: RunConfig, rank: int = 0) -> Penalty | None:
     """
     common: dict[str, Any] = {"every": config.every, "budget": config.budget or None}
     lazy = {**common, "fraction": config.fraction, "seed": config.seed + rank}
+    steered = {**lazy, "target": config.target or None, "target_quantile": config.target_quantile or None}
     makers = {
         "spectral": lambda: SpectralPenalty(
             config.weight,
@@ -215,9 +219,9 @@ def make_penalty(config: RunConfig, rank: int = 0) -> Penalty | None:
             start="output" if config.warm_start else "random",
             h=config.h,  # type: ignore[arg-type]
             threshold=config.threshold,
-            **lazy,
+            **steered,
         ),
-        "frobenius": lambda: FrobeniusPenalty(config.weight, config.projections, **lazy),
+        "frobenius": lambda: FrobeniusPenalty(config.weight, config.projections, **steered),
         "spectral-bound": lambda: SpectralBoundPenalty(
             config.weight,
             config.iterations,
@@ -225,7 +229,7 @@ def make_penalty(config: RunConfig, rank: int = 0) -> Penalty | None:
             **common,
             seed=config.seed,
         ),
-        "analytic": lambda: AnalyticPenalty(config.weight, **lazy),
+        "analytic": lambda: AnalyticPenalty(config.weight, **steered),
         "margin": lambda: MarginPenalty(
             config.weight, config.radius, candidates=config.candidates, norm=config.radius_norm, **lazy
         ),
@@ -268,7 +272,12 @@ def train_epoch(run: Classification, split: Split, epoch: int, progress: Progres
         "seconds": seconds,
         "images_per_second": len(split) / seconds,
         **run.reported,
+        **({"penalty_weight": run.penalty.weight} if is_steered(run.penalty) else {}),
     }
+
+
+def is_steered(penalty: Penalty | None) -> bool:
+    return isinstance(penalty, NormPenalty) and penalty.steering is not None
 
 
 def scheduled(config: RunConfig, epoch: int) -> float:
@@ -335,5 +344,4 @@ def score(model: Normalized, split: Split, batch_size: int = 500) -> dict[str, f
         "accuracy": correct / len(split),
         "sigma": float(spectral_norm(J).sigma.mean()),
         "sigma_images": len(first),
-        **({} if model.at is None else {"sigma_of": f"at {model.at}"}),
     }

@@ -14,6 +14,8 @@ from .nets import is_own
 from .optimizers import NAMES as OPTIMIZERS
 from .settings import ONE_OR_MORE, PART, POSITIVE, Bound, Kind, Quantities, Settings, configured, setting
 from .settings import ConfigError as ConfigError  # others take it from here
+from .settings import target as target_setting
+from .settings import target_quantile as target_quantile_setting
 from .tasks.kinds import DQNSettings, GANSettings, PolicySettings
 from .wording import did_you_mean
 
@@ -29,7 +31,8 @@ VARIANTS = {
 LABELS = (*METHODS, *(label for _, _, label in VARIANTS.values()))  # what a table may call a method
 # Settings with which a penalty costs less. A label tells them, so that an experiment can compare them.
 CHEAPER = ("every", "budget", "precision")
-TOLD_BY_THE_LABEL = {"method", *(name for name, _, _ in VARIANTS.values()), *CHEAPER}
+STEERED = ("target", "target_quantile")
+TOLD_BY_THE_LABEL = {"method", *(name for name, _, _ in VARIANTS.values()), *CHEAPER, *STEERED}
 
 # Of the last epoch, on the test split; of the best and the mean of the last ten, on the validation split.
 QUANTITIES = dict.fromkeys(("accuracy", "best_accuracy", "late_accuracy"), ("points of accuracy", 2))
@@ -149,6 +152,8 @@ class RunConfig(Settings):
     candidates: int = setting(
         1, "classes with the highest scores that may be the nearest", ONE_OR_MORE, method="margin"
     )
+    target: float = target_setting("frobenius spectral analytic")
+    target_quantile: float = target_quantile_setting("frobenius spectral analytic")
 
     told_by_the_label: ClassVar[set[str]] = TOLD_BY_THE_LABEL
 
@@ -164,6 +169,8 @@ class RunConfig(Settings):
             raise ConfigError(
                 f"budget = {self.budget:g} chooses `every` itself: leave out every = {self.every}"
             )
+        if self.target_quantile and not self.target:
+            raise ConfigError(f"target_quantile = {self.target_quantile:g} needs a target, which is 0")
 
     @property
     def quantities(self) -> Quantities:
@@ -175,8 +182,9 @@ class RunConfig(Settings):
         name, value, variant = VARIANTS.get(self.method, ("method", "", ""))
         label, settings = variant if getattr(self, name) == value else self.method, self.relevant()
         usual = type(self).__dataclass_fields__
-        cheaper = [one for one in CHEAPER if settings.get(one, usual[one].default) != usual[one].default]
-        return ", ".join([label, *(f"{one} {settings[one]}" for one in cheaper)])
+        others = (*CHEAPER, *STEERED)
+        told = [one for one in others if settings.get(one, usual[one].default) != usual[one].default]
+        return ", ".join([label, *(f"{one} {settings[one]}" for one in told)])
 
     @property
     def subject(self) -> str:
@@ -191,6 +199,11 @@ class RunConfig(Settings):
     def how_to_read(self) -> dict[str, Any]:
         """What `load` has to know of a user's own data."""
         return {"label": self.label_column, "tokens": self.tokens or bool(self.at)}
+
+    @property
+    def inputs(self) -> str:
+        """What σ is with respect to."""
+        return "the tokens' embedding" if self.how_to_read["tokens"] else "normalized input"
 
     def with_data(self, data: DataSet) -> RunConfig:
         """With the fingerprint of a user's own data, which tells it from another file under the same name."""

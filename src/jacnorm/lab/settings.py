@@ -54,6 +54,24 @@ def setting(
     )
 
 
+def target(methods: str) -> Any:
+    """The same in all tasks whose penalties are on a norm."""
+    return setting(
+        0.0,
+        "the mean norm to aim for, as it is measured in training (of frobenius, ‖J‖²); the weight is where the "
+        "search begins. 0 for none",
+        Bound(lambda v: 0 <= v < float("inf"), "above 0, or 0 for none"),
+        method=methods,
+    )
+
+
+def target_quantile(methods: str) -> Any:
+    text = "aim with this quantile of the norms, as 0.95, in the place of the mean; 0 for the mean"
+    return setting(
+        0.0, text, Bound(lambda v: 0 <= v < 1, "between 0 and 1, or 0 for the mean"), method=methods
+    )
+
+
 @dataclass(frozen=True)
 class Settings:
     """What defines a run of any task. By one version, on one kind of machine, two runs with equal settings

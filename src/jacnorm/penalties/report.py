@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..engines.ancestry import leaves_of
+from ..engines.ancestry import weights_of
 from ..errors import InputError
 from ..linearization import Linearization
 from ..pytorch.modules import modules_of, unchanged
@@ -97,7 +97,7 @@ def look(
             with counted(J) as products:
                 value, estimated = _with_mean(penalty, J, penalty.estimated(J, index, labels))
             exact, measured = _with_mean(penalty, J, penalty.exactly(J, index, labels))
-            angle = cosine(value, exact, leaves_of(J.output))
+            angle = cosine(value, exact, weights_of(J.output))
     paid = float(value.detach())
     if penalty.reduction in ("sum", "none"):
         paid *= len(whole.output) / len(few)

@@ -119,6 +119,8 @@ class SpectralPenalty(NormPenalty, StoredVectors):
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
         """The penalty. The direction of J v is stored for the next call."""
+        if size(J.output_shape) == 1:
+            return self._of_one_number(J)
         rows = None if index is None else self.rows(J, index)
         value, u, v = self._found(J, rows)
         if rows is not None:
@@ -130,11 +132,21 @@ class SpectralPenalty(NormPenalty, StoredVectors):
         return value
 
     def estimated(self, J: Linearization, index: Tensor | None, labels: Tensor | None) -> Tensor:
+        if size(J.output_shape) == 1:
+            return self._of_one_number(J)
         return self._found(J, None if index is None else self.rows(J, index))[0]
 
     def exactly(self, J: Linearization, index: Tensor | None, labels: Tensor | None) -> Tensor:
         e = spectral_norm(J, tol=1e-3, max_iterations=100)
         return self.carried(J, e.sigma, [(e.u, e.v)])
+
+    def _of_one_number(self, J: Linearization) -> Tensor:
+        """Where the output is one number, as a critic's, u is 1 and σ = ‖Jᵀ1‖: there is nothing to search."""
+        u, pairing = torch.ones(J.output_shape, dtype=J.dtype, device=J.device), Pairing()
+        with torch.no_grad():
+            c = J.vjp(u, pairing)
+        sigma = norms(c)
+        return self.carried(J, sigma, [(u, divided(c, sigma))], pairing)
 
     def _found(self, J: Linearization, rows: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """The penalty, J v/‖J v‖, and v (of any length)."""

@@ -9,9 +9,9 @@ from itertools import islice
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..engines.ancestry import leaves_of
+from ..engines.ancestry import weights_of
 from ..errors import InputError
 from ..pytorch.modules import modules_of, unchanged
 from ..recording import linearize
@@ -125,7 +125,7 @@ def _of_batch(
         if not isinstance(value, Tensor) or value.dim() > 0:
             raise InputError("The loss must be one number, a mean over the batch.")
         assert penalty.norms is not None
-        leaves = [leaf for leaf in leaves_of(J.output) if isinstance(leaf, nn.Parameter)]  # x may be one
+        leaves = weights_of(J.output)
         lengths = [_length(part, leaves) for part in (value, paid)]
     return float(value.detach()), float(penalty.norms.mean()), lengths[0], lengths[1], len(x)
 

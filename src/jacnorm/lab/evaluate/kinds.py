@@ -56,10 +56,12 @@ class Evaluation:
 def rows(record: dict[str, Any]) -> list[Row]:
     """All that was evaluated."""
     test = record["test"]
+    of_tokens = record["config"].get("tokens") or record["config"].get("at")
+    inputs = "the tokens' embedding" if of_tokens else "normalized input"
     first = [
         ("accuracy", test["accuracy"], ".2%"),
         ("loss", test["loss"], ".4f"),
-        (f"mean σ, {test.get('sigma_of', 'normalized input')}", test["sigma"], ".3f"),
+        (f"mean σ, {inputs}", test["sigma"], ".3f"),
     ]
     return first + [row for name, e in EVALUATIONS.items() if name in record for row in e.rows(record[name])]
 
