@@ -178,25 +178,37 @@ class _HandedOver(torch.autograd.Function):
 
     @staticmethod
     def keep(ctx: Any, factor: float, again: Again | None, tensors: Sequence[Tensor]) -> None:
-        ctx.factor, ctx.again, ctx.count = factor, again, len(tensors) // 2
+        ctx.factor, ctx.count = factor, len(tensors) // 2
         ctx.edges = tensors[: ctx.count] if again else ()
-        ctx.save_for_backward(*tensors[ctx.count :])
+        ctx.save_for_backward(*tensors[ctx.count :], *_carriers(again))
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         nothing = [None] * ctx.count
         if torch.is_grad_enabled() and not (tracing() or inside_torch_func()):
-            if ctx.again is None:
+            again = _carried(ctx.saved_tensors[ctx.count :])
+            if again is None:
                 refuse_second_derivatives()
-            found = torch.autograd.grad(
-                ctx.again(), ctx.edges, gradient, create_graph=True, allow_unused=True
-            )
+            found = torch.autograd.grad(again(), ctx.edges, gradient, create_graph=True, allow_unused=True)
             return None, None, None, *found, *nothing
-        terms = ctx.saved_tensors
+        terms = ctx.saved_tensors[: ctx.count]
         if not _is_one(ctx.factor, gradient):
             scale = ctx.factor * gradient
             terms = [t * scale for t in terms]
         return None, None, None, *terms, *nothing
+
+
+def _carriers(again: Again | None) -> list[Tensor]:
+    """A tensor that carries `again`, and with it all of J. It goes with the graph, when backward() frees that."""
+    if again is None or tracing() or inside_torch_func():
+        return []
+    carrier: Any = torch.empty(0, device="cpu")
+    carrier.again = again
+    return [carrier]
+
+
+def _carried(carriers: Sequence[Any]) -> Any:
+    return carriers[0].again if carriers else None
 
 
 class _HandedOverAnywhere(_HandedOver):
