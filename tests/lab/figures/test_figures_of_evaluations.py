@@ -5,12 +5,12 @@ import pytest
 
 from jacnorm.lab.config import LABELS
 from jacnorm.lab.evaluate.common import wilson
-from jacnorm.lab.figures.character import calibration, landscape
 from jacnorm.lab.figures.common import alone
 from jacnorm.lab.figures.draw import draw
+from jacnorm.lab.figures.methods import calibration, landscape
 from jacnorm.lab.figures.robustness import attacks, noise, strong_attacks
 from jacnorm.lab.looks import LOOKS, looks
-from jacnorm.lab.results import as_frame
+from jacnorm.lab.reproduce.measurement import as_frame
 
 IMAGES = 400
 

@@ -81,9 +81,12 @@ def run(args: argparse.Namespace) -> None:
     if of_pixels := [name for name in chosen if EVALUATIONS[name].of_pixels and not data.is_pixels]:
         raise UsageError(f"--{of_pixels[0]} is for pixels from 0 to 1, which {data.name} has not")
     split = Split(data.test.images[: args.images], data.test.labels[: args.images]).to(device)
-    setup = Setup(
-        data, split, trained, args.attacks or (), args.epsilon or EPSILON, args.directions, args.images
-    )
+    how: dict[str, Any] = {
+        "attacks": args.attacks or (),
+        "epsilon": args.epsilon or EPSILON,
+        "directions": args.directions,
+    }
+    setup = Setup(data, split, trained, args.images, **how)
     out = args.out or (args.folders[0] if len(args.folders) == 1 else Path()) / "evaluation"
     if chosen:
         prepare_folder("--out", out)

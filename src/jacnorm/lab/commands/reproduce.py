@@ -12,8 +12,7 @@ from ..cli import add_command, add_data_root, choose_device, need_one_or_more, p
 from ..config import choices
 from ..errors import UsageError
 from ..reproduce.catalog import ITEMS, QUICK, QUICK_FOLDER, Item, find_items, read_chapter, read_item
-from ..reproduce.figures import measure_missing
-from ..reproduce.networks import Bench, copy_networks, keep_networks, networks_file
+from ..reproduce.networks import Bench, copy_networks, keep_networks, measure_missing, networks_file
 from ..reproduce.runs import read_runs
 from ..sweep.experiment import Experiment
 from ..sweep.pool import LocalPool

@@ -16,12 +16,16 @@ OVER_IMAGES = "95 % intervals over the images"
 Panel = Callable[[Any, pd.DataFrame], None]
 
 
+def figure_with_axes(width: float, height: float) -> tuple[Figure, Any]:
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots()
+
+
 def alone(
     panel: Callable[[Any, Any], None], data: Any, width: float = 5.5, height: float = 4.0, **legend: Any
 ) -> Figure:
     """A panel as a figure of its own; with a legend, unless it has one itself."""
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = figure_with_axes(width, height)
     panel(axes, data)
     if axes.get_legend() is None:
         add_legend(axes, data, **legend)

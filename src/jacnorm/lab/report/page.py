@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 from ..checkpoint import write_atomically
 from ..pictures import to_svg
 from ..wording import markdown_table
-from .content import Content, Part
+from .content import Report, Section
 from .drawings import picture
 
 TEMPLATES = PackageLoader("jacnorm.lab.report", ".")
@@ -22,25 +22,25 @@ PAGES = {"README.md": "front.md", "claims.md": "claims.md", "statistics.md": "st
 PAGES |= {"readings.md": "readings.md", "deviations.md": "deviations.md", "checks/README.md": "checks.md"}
 
 
-def to_html(content: Content) -> str:
+def to_html(content: Report) -> str:
     environment = _environment(autoescape=True)
-    there = {part.chapter.name for part in content.parts}
+    there = {part.chapter.name for part in content.sections}
     environment.filters["linked"] = lambda text: _linked(text, there)
     judging, *_ = TEMPLATES.get_source(environment, "judging.md")
     return environment.get_template("page.html").render(c=content, judging=judging.strip().split("\n\n"))
 
 
-def write_markdown(content: Content, file: Path) -> None:
+def write_markdown(content: Report, file: Path) -> None:
     """The same as text, with the figures as files in a folder of its name."""
-    for part in content.parts:
+    for part in content.sections:
         for drawing in part.drawings:
             write_atomically(file.with_suffix("") / f"{drawing.name}.svg", drawing.svg.encode())
     write_atomically(file, _markdown("page.md", content, folder=file.stem))
 
 
-def write_pages(content: Content, folder: Path) -> None:
+def write_pages(content: Report, folder: Path) -> None:
     """One for the table and figures together, one for each of them, and one for all checks."""
-    parts = [part for part in content.parts if part.item.is_papers or part.is_check]
+    parts = [part for part in content.sections if part.item.is_papers or part.is_check]
     pictures = {part.chapter.name: _write_picture(part, folder) for part in parts}
     for name, template in PAGES.items():
         if template == "readings.md" and content.readings is None:
@@ -52,7 +52,7 @@ def write_pages(content: Content, folder: Path) -> None:
             write_atomically(folder / part.chapter.name / "README.md", text)
 
 
-def _write_picture(part: Part, folder: Path) -> tuple[str, str] | None:
+def _write_picture(part: Section, folder: Path) -> tuple[str, str] | None:
     """Its caption, and its file as seen from its own page; checks of accuracy have none."""
     found = picture(part.chapter)
     if found is None or (part.is_check and part.item.figure is None):
@@ -65,7 +65,7 @@ def _write_picture(part: Part, folder: Path) -> tuple[str, str] | None:
     return caption, file
 
 
-def _markdown(template: str, content: Content, **more: Any) -> bytes:
+def _markdown(template: str, content: Report, **more: Any) -> bytes:
     environment = _environment(autoescape=False)
     text = environment.get_template(template).render(c=content, table=markdown_table, **more)
     return (re.sub(r"\n{3,}", "\n\n", text).strip() + "\n").encode()

@@ -17,16 +17,16 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from ..claims import Quantities
 from ..config import LABELS, ConfigError, read_toml
 from ..errors import UsageError
 from ..results import experiment_file, experiment_name, results_file, written_at
 from ..sweep.experiment import Experiment, read_experiment
 from ..tasks.chapter import chapter as of_trials
 from ..wording import NOTHING, did_you_mean, plain
-from .chapter import Chapter, Quantities
-from .figures import figure
+from .chapter import Chapter
+from .figures import FigurePlan, figure, read_figure
 from .measurement import as_frame
-from .plan import FigurePlan, read_figure
 from .table1 import table1
 
 ITEMS = ("table1", "figure3", "figure4", "figure5")
@@ -58,6 +58,10 @@ class Item:
         return str(self.table.runs[0].source)
 
     @property
+    def question(self) -> tuple[str, str]:
+        return question(self.file)
+
+    @property
     def has_results(self) -> bool:
         return bool(written_at((self.figure or self.table).results))
 
@@ -85,6 +89,13 @@ class Item:
         if table == self.table or self.figure is None:
             return replace(self, table=table)
         return replace(self, table=table, figure=self.figure.with_protocol(protocol))
+
+
+def question(file: Path) -> tuple[str, str]:
+    """The first line of an experiment's file: what it asks, and the answer, if it has one."""
+    first = file.read_text(encoding="utf-8").split("\n", 1)[0]
+    asked, mark, answer = first.removeprefix("# ").partition("? ")
+    return (f"{asked}?", answer) if first.startswith("# ") and mark else ("", "")
 
 
 def find_items(folder: Path, name: str, data: str | None = None, results: Path | None = None) -> list[Item]:
@@ -206,13 +217,6 @@ def with_numbers(text: str, file: Path, quantities_of: Callable[[str], Quantitie
         return plain(mean, 2 if quantity in TWO_DIGITS else 1)
 
     return NUMBER.sub(number, text)
-
-
-def question(file: Path) -> tuple[str, str]:
-    """The first line of an experiment's file: what it asks, and the answer, if it has one."""
-    first = file.read_text(encoding="utf-8").split("\n", 1)[0]
-    asked, mark, answer = first.removeprefix("# ").partition("? ")
-    return (f"{asked}?", answer) if first.startswith("# ") and mark else ("", "")
 
 
 def sweep_as_text(experiment: Experiment, file: Path, results: Path | None) -> str:

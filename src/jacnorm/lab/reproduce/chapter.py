@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from textwrap import fill
@@ -10,23 +9,11 @@ from typing import Any
 
 import pandas as pd
 
+from ..claims import Outcome, Quantities
 from ..wording import markdown_table, table
 
-Quantities = Mapping[str, pd.DataFrame]  # each a row a seed, a column a method
-
-HOLDS, FAILS, OPEN, UNTESTED = "holds", "does not hold", "cannot be told", "not tested"
 CLAIMS = "Claims (p decides, corrected for the number of tests; where there is none, the interval)"
 POINTS = "points of accuracy"
-
-
-@dataclass(frozen=True)
-class Outcome:
-    text: str
-    outcome: str
-    evidence: str
-    ours: bool = False
-    says: tuple[str, ...] = ()  # the words that were tested
-    compared: tuple[str, ...] = ()  # the two methods that the evidence is about, if it is about two
 
 
 @dataclass(frozen=True)
@@ -36,6 +23,12 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     best: frozenset[tuple[int, int]] = frozenset()  # cells to stand out, by row and column ...
     bold: str = ""  # ... and why
+
+    @classmethod
+    def of(cls, caption: str, cells: pd.DataFrame, **more: Any) -> Table:
+        """Of texts; the index has the first column, its name is that column's."""
+        rows = tuple((str(name), *row) for name, row in zip(cells.index, cells.to_numpy(), strict=True))
+        return cls(caption, (str(cells.index.name), *map(str, cells)), rows, **more)
 
     def text(self) -> str:
         return f"{_wrapped(self.caption)}\n\n{table([self.header, *self.rows])}"

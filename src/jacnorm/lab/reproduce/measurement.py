@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pandas as pd
 
+from ..claims import Quantities
+from ..evaluate.adversarial import ATTACKS
+from ..evaluate.kinds import EVALUATIONS, Setup
 from ..results import Result
-from .chapter import Quantities, Table
+from .chapter import Table
 
 if TYPE_CHECKING:
-    from .networks import Bench, Network
+    from .networks import Bench
+    from .runs import Network
 
 
 class Measurement(ABC):
@@ -31,8 +35,21 @@ class Measurement(ABC):
         """Each thing to measure on a network, with all that its numbers depend on."""
 
     @abstractmethod
+    def setup(self, kind: str) -> dict[str, Any]:
+        """The same as the evaluation takes it: fields of `Setup`."""
+
     def measure(self, kind: str, network: Network, bench: Bench) -> dict[str, Any]:
         """One of them, as a part of the network's record."""
+        evaluation, settings = "attacks" if kind in ATTACKS else kind, self.setup(kind)
+        rivals = network.rivals if self.needs_rivals else ()
+        trained = [bench.trained(config) for config in (network.config, *rivals)]
+        setup = Setup(bench.data, bench.test(settings["images"]), trained, **settings)
+        *_, found = EVALUATIONS[evaluation].run(trained[0], setup)
+        return {evaluation: self.kept(found)}
+
+    def kept(self, found: dict[str, Any]) -> dict[str, Any]:
+        """The part of what was found that goes into the results."""
+        return found
 
     @abstractmethod
     def notes(self, frame: pd.DataFrame) -> tuple[str, ...]: ...
@@ -46,14 +63,13 @@ class Measurement(ABC):
 
 
 def as_frame(groups: Mapping[str, Sequence[Result]]) -> pd.DataFrame:
-    """A row a network, with what its group is called (`method`), its seed and its record.
+    """A row for each network: the name of its group (`method`), its seed and its record.
 
     All names of `groups` are categories of `method`, also those without any networks.
     """
-    records = [record for of in groups.values() for record in of]
-    methods = pd.Categorical([name for name, of in groups.items() for _ in of], categories=list(groups))
-    seeds = [record["config"]["seed"] for record in records]
-    return pd.DataFrame({"method": methods, "seed": seeds, "record": pd.Series(records, dtype=object)})
+    rows = [(name, record["config"]["seed"], record) for name, of in groups.items() for record in of]
+    frame = pd.DataFrame(rows, columns=["method", "seed", "record"])
+    return frame.assign(method=pd.Categorical(frame["method"], categories=list(groups)))
 
 
 def by_seed(frame: pd.DataFrame, values: Any) -> pd.DataFrame:
@@ -63,7 +79,7 @@ def by_seed(frame: pd.DataFrame, values: Any) -> pd.DataFrame:
     return wide.reindex(columns=list(frame["method"].cat.categories)).astype(float)
 
 
-def sizes(frame: pd.DataFrame) -> dict[str, int]:
+def sizes(frame: pd.DataFrame) -> pd.Series:
     """How many networks there are of each method that has any, in the order of the table."""
-    counts = frame["method"].value_counts(sort=False)
-    return {str(name): int(n) for name, n in counts.items() if n}
+    counts = frame["method"].astype(object).value_counts(sort=False)
+    return counts.reindex([name for name in frame["method"].cat.categories if name in counts])

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from ..statistics import LEVEL, probability, welch
 from ..sweep.experiment import Experiment
 from ..wording import count, mean_sd, plain, signed
 from .chapter import Table
-from .claims import LEVEL, PAPER_RUNS, probability
 from .runs import Runs, read_runs
 
 READINGS = {"last epoch": "accuracy", "best epoch": "best_accuracy"}
@@ -60,16 +60,18 @@ def _is_whole(runs: Runs, label: str) -> bool:
 
 def _compared(runs: Runs, label: str, paper: float, paper_sd: float) -> dict[str, object]:
     """With Welch's test of each reading: `errors` is the difference in standard errors."""
-    from scipy import stats
-
     mine = runs.networks[runs.networks["method"] == label]
     found: dict[str, object] = {"paper": paper, "paper_sd": paper_sd, "n": len(mine)}
     found |= {"screened": _screened(runs), "full": _screened(runs) == runs.experiment.runs[0].epochs}
     for name, quantity in READINGS.items():
-        mean, sd = mine[quantity].mean(), mine[quantity].std()
-        theirs = (paper, paper_sd, PAPER_RUNS)
-        errors, p = stats.ttest_ind_from_stats(mean, sd, len(mine), *theirs, equal_var=False)
-        parts = {"mean": mean, "sd": sd, "difference": mean - paper, "errors": errors, "p": p}
+        mean, (errors, p) = mine[quantity].mean(), welch(mine[quantity], paper, paper_sd)
+        parts = {
+            "mean": mean,
+            "sd": mine[quantity].std(),
+            "difference": mean - paper,
+            "errors": errors,
+            "p": p,
+        }
         found |= {f"{name}, {part}": value for part, value in parts.items()}
     return found
 

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pandas as pd
 
+from ..claims import Outcome, Quantities, decide
 from ..config import TOLD_BY_THE_LABEL, RunConfig, field_names
+from ..statistics import welch
 from ..sweep.experiment import Experiment
 from ..wording import count, in_words, mean_sd, plain, signed, spread
-from .chapter import POINTS, Chapter, Outcome, Quantities, Table
-from .claims import decide, standard_errors
+from .chapter import POINTS, Chapter, Table
 from .runs import LATE, Runs, read_runs
 
 ALIKE = 2  # standard errors
@@ -54,7 +55,7 @@ def _accuracy(experiment: Experiment, quantities: Quantities) -> pd.DataFrame:
     paper = pd.DataFrame.from_dict(experiment.paper, orient="index", columns=["paper", "paper_sd"])
     found = pd.DataFrame({"mean": of.mean(), "sd": of.std()}).join(paper)
     found["difference"] = found["mean"] - found["paper"]
-    found["errors"] = [standard_errors(of[name], *found.loc[name, ["paper", "paper_sd"]]) for name in of]
+    found["errors"] = [welch(of[name], *found.loc[name, ["paper", "paper_sd"]])[0] for name in of]
     return found
 
 

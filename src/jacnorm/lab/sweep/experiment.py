@@ -17,7 +17,7 @@ epochs = 10                 # of the first stage; it may be as long as a run in 
 [paper]                     # optional: what the paper found, mean and standard deviation in percent
 spectral = [96.61, 0.14]
 
-[[claims]]                  # optional: what it says of that, see lab/claim.py
+[[claims]]                  # optional: what it says of that, see lab/claims.py
 text = "…"
 """
 
@@ -31,7 +31,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ..claim import Claim, read_claims
+from ..claims import Claim, read_claims
 from ..config import (
     METHODS,
     VARIANTS,

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..claims import decide
 from ..reproduce.chapter import Chapter, Table
-from ..reproduce.claims import decide
+from ..reproduce.runs import still_missing, unfinished
 from ..results import Result, Results, has_diverged, select
 from ..settings import Settings
+from ..statistics import Scores, interquartile_mean, interval
 from ..sweep.experiment import Experiment, names
 from ..wording import NOTHING, count, plain, signed
-from .statistics import Scores, interquartile_mean, interval
 
 FEWEST = 3  # runs, for an interval
 
@@ -80,9 +81,8 @@ class Trials:
     @property
     def notes(self) -> tuple[str, ...]:
         frame = self.frame
-        found = []
-        if to_come := int((~frame["done"]).sum()):
-            found.append(f"Still missing: {to_come} of {count(len(frame), 'run')}.")
+        to_come = int((~frame["done"]).sum())
+        found = [*still_missing([f"{to_come} of {count(len(frame), 'run')}"] if to_come else [])]
         if len(lost := frame[frame["done"] & frame["diverged"]]):
             called = names(self.experiment.runs)
             each = "; ".join(called[name] for name in lost["id"])
@@ -110,7 +110,7 @@ def chapter(experiment: Experiment) -> Chapter:
         verdicts=decide(experiment.claims, quantities, units) if there else (),
         quantities=quantities,
         warnings=found.stored.warnings,
-        under_way="" if done == runs else f"{done} of {runs} runs",
+        under_way=unfinished((done, runs, "runs")),
         curves=_curves(found),
         results=tuple(found.stored.records.values()),
     )
