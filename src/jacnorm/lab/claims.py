@@ -1,7 +1,7 @@
 """Claims about methods: how an experiment's file states them, and whether they hold.
 
 [[claims]]                         # more is above less
-says = "“…” (section 4.1)"         # optional, also several: what this claim, and those after it, are to test
+says = "“…” (section 4.1)"         # optional, one or several: the words that this and the next claims test
 text = "Spectral is better than Spectral-Bound"
 more = "spectral"
 less = "spectral-bound"
@@ -13,9 +13,9 @@ less = "none"
 
 [[claims]]                         # methods are alike
 text = "…"
-quantity = "noise"                 # accuracy unless told otherwise; a figure's file says which there are
+quantity = "noise"                 # the default is accuracy; a figure has others
 within = 2.0                       # no two differ by more ...
-methods = ["l2", "spectral"]       # ... of these (all unless told otherwise)
+methods = ["l2", "spectral"]       # ... of these (default: all)
 of = "spectral"                    # optional: only this one is compared, with each of the others
 
 [[claims]]                         # more is so many times less
@@ -27,7 +27,7 @@ factor = [30, 300]
 [[claims]]                         # a quantity tends to rise from method to method ...
 text = "…"
 quantity = "pgd-worst"
-rises_with = "sampled"             # ... in the order that another puts them in
+rises_with = "sampled"             # ... in the order of another quantity
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ class Claim:
     quantity: str = "accuracy"
     more: str = ""
     less: str = ""
-    any_of: tuple[str, ...] = ()  # in place of more: at least one of them is
+    any_of: tuple[str, ...] = ()  # instead of `more`: at least one of them is above
     within: float | None = None
-    methods: tuple[str, ...] = ()  # that `within` or `rises_with` is about
-    of: str = ""  # the one of them that all others are compared with
+    methods: tuple[str, ...] = ()  # which methods `within` or `rises_with` is about
+    of: str = ""  # the method that the others are compared with
     factor: tuple[float, float] | None = None
     rises_with: str = ""  # another quantity
     ours: bool = False  # not the paper's
@@ -171,10 +171,10 @@ class Decision(NamedTuple):
 
 
 class Test(NamedTuple):
-    """What has a p-value, so that it is corrected for the number of tests."""
+    """A test with a p-value, which is corrected for the number of tests."""
 
     shown: str
-    as_claimed: bool  # or the other way round
+    as_claimed: bool  # False: the other way round
     p: float
     n: int
     compared: tuple[str, ...] = ()
@@ -188,16 +188,20 @@ class Test(NamedTuple):
 
 
 def decide(claims: Sequence[Claim], quantities: Quantities, units: Mapping[str, str]) -> tuple[Outcome, ...]:
-    """Comparisons and rises share one error rate, by Holm's correction: the paper's one, and ours another, so
-    that what we ask makes nothing of the paper's harder to confirm. `units` are the quantities'.
+    """Comparisons and rises share one error rate, by Holm's correction. The paper's claims and ours are
+    corrected apart, so that our questions make no claim of the paper harder to confirm. `units` are those
+    of the quantities.
     """
     found = {claim: _tested(claim, quantities, units.get(claim.quantity, "")) for claim in claims}
+    decisions = {claim: one for claim, one in found.items() if isinstance(one, Decision)}
     for ours in (False, True):
         family = {c: test for c, test in found.items() if isinstance(test, Test) and c.ours is ours}
         corrected = holm([test.p for test in family.values()])
-        found |= {c: test.decided(p) for (c, test), p in zip(family.items(), corrected, strict=True)}
-    decisions = [(claim, found[claim]) for claim in claims]
-    return tuple(Outcome(c.text, d[0], d[1], c.ours, c.says, d.compared) for c, d in decisions)
+        decisions |= {c: test.decided(p) for (c, test), p in zip(family.items(), corrected, strict=True)}
+    return tuple(
+        Outcome(claim.text, d.outcome, d.evidence, claim.ours, claim.says, d.compared)
+        for claim, d in ((claim, decisions[claim]) for claim in claims)
+    )
 
 
 def _tested(claim: Claim, quantities: Quantities, unit: str) -> Test | Decision:
@@ -234,8 +238,8 @@ def _rises(of: pd.DataFrame, by: pd.DataFrame) -> Test | Decision:
 
 
 def _above(claim: Claim, of: pd.DataFrame, unit: str) -> Test | Decision:
-    """By the one that is most surely above; where none is, by that which is least surely below, since then
-    all are.
+    """The method that is most surely above decides. If all are below, the one least surely below decides:
+    the others are below even more surely.
     """
     tried = claim.any_of or (claim.more,)
     found = {name: d for name in tried if (d := paired(of[name], of[claim.less])) is not None}
@@ -253,8 +257,8 @@ def _above(claim: Claim, of: pd.DataFrame, unit: str) -> Test | Decision:
 
 
 def _alike(claim: Claim, margin: float, of: pd.DataFrame, unit: str) -> Decision:
-    """Holds if every interval is inside the margin; does not if one, widened for their number (Bonferroni),
-    is outside. The interval that is shown is the one that decides.
+    """Holds if the intervals of all pairs are inside the margin. Does not hold if one is outside, even when
+    widened for the number of pairs (Bonferroni). The interval that decides is shown.
     """
     pairs = [pair for pair in combinations(of.columns, 2) if not claim.of or claim.of in pair]
     alone, together = (

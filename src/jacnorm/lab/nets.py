@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class NetError(UsageError):
-    """A network cannot be built as asked."""
+    """A network cannot be built as the settings say."""
 
 
 class LeNet(nn.Sequential):
@@ -220,7 +220,7 @@ def normalized(body: nn.Module, data: DataSet, takes: str = "normalized") -> Nor
 
 
 def is_own(net: str) -> bool:
-    """package.module:factory, not one of ours, which never change under one name."""
+    """A user's net, package.module:factory. Its code may change; ours never changes under one name."""
     return ":" in net
 
 

@@ -67,7 +67,8 @@ def paired(a: pd.Series, b: pd.Series, level: float = LEVEL) -> Difference | Non
         p = 1.0 if abs(mean) < TINY else float(stats.binomtest(n, n).pvalue)
         return Difference(n, mean, mean, mean, p)
     test = stats.ttest_1samp(differences, 0.0)
-    return Difference(n, mean, *map(float, test.confidence_interval(level)), float(test.pvalue))
+    low, high = test.confidence_interval(level)
+    return Difference(n, mean, float(low), float(high), float(test.pvalue))
 
 
 def welch(ours: pd.Series, mean: float, sd: float) -> tuple[float, float]:

@@ -51,9 +51,11 @@ class Setup:
 
 @dataclass(frozen=True)
 class Evaluation:
-    text: str  # its help
-    run: Callable[[Trained, Setup], Iterable[dict[str, Any]]]  # its numbers; several: the last are all
-    rows: Callable[[dict[str, Any]], Iterable[Row]]  # in a number each; pictures: figures/draw.py
+    text: str  # help of its option
+    run: Callable[
+        [Trained, Setup], Iterable[dict[str, Any]]
+    ]  # its numbers; of several, the last are complete
+    rows: Callable[[dict[str, Any]], Iterable[Row]]  # numbers for a table; pictures are in figures/draw.py
     uses_foolbox: bool = False
     of_pixels: bool = True  # images in [0, 1]
 

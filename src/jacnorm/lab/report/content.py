@@ -66,7 +66,7 @@ class Sentence(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    told: tuple[Section, ...]  # also those without results
+    all_sections: tuple[Section, ...]  # also without results
     results: Path | None  # a folder of results
     deviations: list[Deviation]
     bullets: list[Bullet]
@@ -75,7 +75,7 @@ class Report:
 
     @cached_property
     def sections(self) -> list[Section]:
-        return [section for section in self.told if not section.chapter.empty]
+        return [section for section in self.all_sections if not section.chapter.empty]
 
     @cached_property
     def papers(self) -> list[Section]:
@@ -104,7 +104,7 @@ class Report:
     @property
     def absent(self) -> list[str]:
         """Titles of the paper's that have no results yet."""
-        return [one.chapter.title for one in self.told if one.chapter.empty and one.item.is_missed]
+        return [one.chapter.title for one in self.all_sections if one.chapter.empty and one.item.is_missed]
 
     @property
     def under_way(self) -> list[tuple[str, str]]:
@@ -208,7 +208,7 @@ def collect(
     outcomes = {f"{one.item.name}: {v.text}": v.outcome for one in present for v in one.chapter.verdicts}
     short, wrong = bullets(folder, outcomes, results) if front else ([], [])
     return Report(
-        told=told,
+        all_sections=told,
         results=results,
         deviations=deviations(theirs, folder),
         bullets=short,

@@ -1,6 +1,6 @@
-"""Experiment files: those of the paper's table and figures, and anybody's own; and what is told of each.
+"""Experiment files: the paper's table and figures, and users' own; and the chapter about each.
 
-What people make of it is in a file's `remarks`, with numbers that are computed:
+The `remarks` of a file are paragraphs that people wrote, with numbers that are computed:
 
 {accuracy: spectral}                                  a mean over seeds, of this experiment
 {accuracy: spectral - l2}                             a mean difference, over the seeds that both have
@@ -33,7 +33,7 @@ ITEMS = ("table1", "figure3", "figure4", "figure5")
 QUICK = "digits"  # the data of a quick look: the whole chain, and no reproduction
 QUICK_FOLDER = Path("runs/quick")  # where it goes
 FORMS = ("*/experiment.toml", "*.toml", "checks/*.toml", "quick/*.toml")  # in a folder of experiments
-PAGE = "page.toml"  # is none: what stands on the page beside all of them
+PAGE = "page.toml"  # no experiment: texts for the page of all experiments
 ORDER = ("kmnist", "fashion-mnist", "cifar10")  # from quick to slow
 
 NUMBER = re.compile(r"\{(-?)([\w-]+)(%?)(?:@([\w./-]+))?: ([\w-]+)(?: - ([\w-]+))?\}")
@@ -47,7 +47,7 @@ class Item:
     file: Path
     table: Experiment
     figure: FigurePlan | None = None
-    folder: Path | None = None  # of results, if they are not beside their files
+    folder: Path | None = None  # of results, unless they are beside the experiments
 
     @property
     def name(self) -> str:
@@ -71,12 +71,12 @@ class Item:
 
     @property
     def is_papers(self) -> bool:
-        """There are numbers of the paper's to compare with, and it is one of its own table and figures."""
+        """It is one of the paper's own table and figures, and the paper has numbers to compare with."""
         return bool(self.table.paper) and self.name.startswith(tuple(f"{item}-" for item in ITEMS))
 
     @property
     def is_missed(self) -> bool:
-        """When it is not there; the clean protocol is only told of when it is."""
+        """Whether the page says that it is missing. The clean protocol is optional."""
         return self.is_papers and not self.name.endswith("-held-out")
 
     @property
@@ -84,7 +84,7 @@ class Item:
         return not self.is_papers and self.name in {f"{item}-{QUICK}" for item in ITEMS}
 
     def with_protocol(self, protocol: str) -> Item:
-        """The same with networks that were chosen under another protocol, and results of their own."""
+        """The same with networks chosen under another protocol. Their results are in other files."""
         table = self.table.with_protocol(protocol)
         if table == self.table or self.figure is None:
             return replace(self, table=table)
@@ -109,7 +109,7 @@ def find_items(folder: Path, name: str, data: str | None = None, results: Path |
 
 
 def all_items(folder: Path, results: Path | None = None) -> list[Item]:
-    """The paper's in its order, then whatever else is there, each table before the figures about it."""
+    """First the paper's in its order, then all others. A table stands before the figures about it."""
     files = _item_files(folder, "all")
     others = [read_item(file, results) for file in _experiments(folder) if file not in files]
     order = sorted(others, key=lambda item: (item.table.name, item.figure is not None, item.name))
@@ -117,7 +117,7 @@ def all_items(folder: Path, results: Path | None = None) -> list[Item]:
 
 
 def read_item(file: Path, results: Path | None = None) -> Item:
-    """A figure names its number and the networks it is about; what does not is a table."""
+    """A figure names its number and its networks; other files are tables."""
     figure = read_figure(file, results) if {"figure", "networks"} & set(read_toml(file)) else None
     table = read_experiment(file if figure is None else figure.networks, results)
     if figure is not None:
@@ -180,7 +180,7 @@ def read_chapter(item: Item) -> Chapter:
 
 
 def quantities_in(file: Path, folder: Path | None) -> Quantities:
-    """Of the experiment in a file; nothing if there is no such file."""
+    """The quantities of the experiment in a file; empty if there is no such file."""
     if not file.exists():
         return {}
     return _quantities(file, folder, *written_at(results_file(file, folder)))
@@ -188,17 +188,17 @@ def quantities_in(file: Path, folder: Path | None) -> Quantities:
 
 @lru_cache
 def _quantities(file: Path, folder: Path | None, *_written: int) -> Quantities:
-    """Once: prose has many numbers."""
+    """Computed once, since prose has many numbers."""
     return _chapter(read_item(file, folder)).quantities
 
 
 def _chapter(item: Item) -> Chapter:
     if item.figure is not None:
         return figure(item.figure, item.table)
-    return told_of(item.table)
+    return chapter_of(item.table)
 
 
-def told_of(experiment: Experiment) -> Chapter:
+def chapter_of(experiment: Experiment) -> Chapter:
     is_papers = experiment.runs[0].task == "classification"
     return table1(experiment) if is_papers else of_trials(experiment)
 
@@ -220,6 +220,6 @@ def with_numbers(text: str, file: Path, quantities_of: Callable[[str], Quantitie
 
 
 def sweep_as_text(experiment: Experiment, file: Path, results: Path | None) -> str:
-    """The table that a sweep was made for, and how to get it as a page."""
+    """The table that a sweep is for, and the command that makes a page of it."""
     where = "" if results is None else f" --results {results}"
-    return f"{told_of(experiment).text()}\nAs a page: jacnorm report {file}{where}"
+    return f"{chapter_of(experiment).text()}\nAs a page: jacnorm report {file}{where}"

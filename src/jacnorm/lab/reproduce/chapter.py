@@ -1,4 +1,4 @@
-"""What is told of one table or figure, before it is text, Markdown or HTML."""
+"""Everything about one table or figure, before it becomes text, Markdown or HTML."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Table:
     caption: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    best: frozenset[tuple[int, int]] = frozenset()  # cells to stand out, by row and column ...
-    bold: str = ""  # ... and why
+    best: frozenset[tuple[int, int]] = frozenset()  # cells in bold, by row and column ...
+    bold: str = ""  # ... and why they are
 
     @classmethod
     def of(cls, caption: str, cells: pd.DataFrame, **more: Any) -> Table:
-        """Of texts; the index has the first column, its name is that column's."""
+        """From a frame of texts. The index is the first column."""
         rows = tuple((str(name), *row) for name, row in zip(cells.index, cells.to_numpy(), strict=True))
         return cls(caption, (str(cells.index.name), *map(str, cells)), rows, **more)
 
@@ -42,7 +42,7 @@ class Table:
 
     @property
     def marked_caption(self) -> str:
-        """Where something is bold, that is explained."""
+        """With an explanation if something is bold."""
         return f"{self.caption} Bold: {self.bold}." if self.best else self.caption
 
 
@@ -54,14 +54,14 @@ class Chapter:
     tables: tuple[Table, ...] = ()
     verdicts: tuple[Outcome, ...] = ()
     warnings: tuple[str, ...] = ()
-    under_way: str = ""  # how far the runs are; nothing when all are there
+    under_way: str = ""  # how far the runs are; empty when all are finished
     quantities: Quantities = field(default_factory=dict)  # all that was measured
-    results: tuple[dict[str, Any], ...] = ()  # all records that it was made of
-    remarks: tuple[str, ...] = ()  # what people make of it, paragraph by paragraph
+    results: tuple[dict[str, Any], ...] = ()  # the records it is made from
+    remarks: tuple[str, ...] = ()  # paragraphs that people wrote about it
     figure: int | None = None
     curves: pd.DataFrame | None = None  # of runs to draw: method, epoch, value
-    accuracy: pd.DataFrame | None = None  # of a table to draw: by method mean, sd, paper, paper_sd
-    frame: pd.DataFrame | None = None  # of a figure to draw: a row a network
+    accuracy: pd.DataFrame | None = None  # of a table to draw: mean, sd, paper, paper_sd of each method
+    frame: pd.DataFrame | None = None  # of a figure to draw: a row for each network
     relations: tuple[tuple[str, str, tuple[str, ...]], ...] = ()  # two quantities, and the methods to draw
 
     @property
@@ -80,7 +80,7 @@ class Chapter:
         return "\n\n".join(part for part in parts if part) + "\n"
 
     def _by_words(self) -> Any:
-        """Verdicts, below the words of the paper that they are about."""
+        """Verdicts, grouped by the words of the paper that they test."""
         return groupby(self.verdicts, lambda verdict: verdict.says)
 
 

@@ -80,7 +80,7 @@ class TimeAndError(Measurement):
     def tables(self, frame: pd.DataFrame) -> tuple[Table, ...]:
         sizes = frame["record"].iloc[0]["cost"]["times"]["batch_sizes"]
         found = _ratios(frame)
-        ratios = {kind: pd.DataFrame([of[kind] for of in found], columns=sizes) for kind in found[0]}
+        ratios = {kind: pd.DataFrame([of[kind] for of in found], columns=sizes) for kind in KINDS}
         rough = any((of.std() > ROUGH * of.mean()).any() for of in ratios.values())
         times = pd.DataFrame({kind: of.apply(spread) for kind, of in ratios.items()}).T
         time = (
@@ -98,7 +98,7 @@ class TimeAndError(Measurement):
         return of.apply(spread, digits=0 if name == "bound" else 1)
 
     def _errors(self, frame: pd.DataFrame, name: str, label: str) -> pd.DataFrame:
-        """Of the networks of a method: a row a seed, a column a round; the product of norms has but one.
+        """Of the networks of a method: a row for each seed, a column for each round (one for the product).
 
         Some networks have no such estimate: those that are not piecewise linear have no bound.
         """

@@ -5,7 +5,7 @@ title = "Figure 3, KMNIST"
 networks = "../table1-kmnist"   # those chosen there: the folder of experiment.toml, or my for my.toml
 beside = "../figure3-kmnist"    # optional: claims may name what another figure measures of these networks
 
-[measure]                       # settings of that figure's measurement; what is left out has its default
+[measure]                       # settings of the figure's measurement, each with a default
 images = 1000
 
 [[claims]]                      # as in an experiment's file
@@ -50,7 +50,7 @@ class FigurePlan:
     results: Path = Path()  # the file of its results
 
     def quantities(self, frame: pd.DataFrame, beside: pd.DataFrame) -> Quantities:
-        """What its claims can be about: of its own records, and of those of the figure beside it."""
+        """What its claims can be about: its own quantities, and those of the figure beside it."""
         others = {} if self.beside is None else self.beside.measurement.quantities(beside)
         return {**others, **self.measurement.quantities(frame)}
 
@@ -59,7 +59,7 @@ class FigurePlan:
         return {**(self.beside.units if self.beside else {}), **self.measurement.units}
 
     def with_protocol(self, protocol: str) -> FigurePlan:
-        """The same of networks that were chosen under another protocol."""
+        """The same for networks chosen under another protocol."""
         beside = self.beside and self.beside.with_protocol(protocol)
         name, title = f"{self.name}-{protocol}", f"{self.title}, {protocol}"
         results = of_protocol(self.results, protocol)
@@ -83,7 +83,7 @@ def read_figure(path: Path, results: Path | None = None) -> FigurePlan:
 
 
 def _read(path: Path, results: Path | None) -> tuple[FigurePlan, Any]:
-    """And what it calls the figure beside it."""
+    """And the value of `beside`."""
     content = read_toml(path)
     if unknown := set(content) - KEYS:
         raise ConfigError(f"{path}: there is no {unknown.pop()!r}; there are {', '.join(sorted(KEYS))}")
@@ -106,8 +106,8 @@ def _read(path: Path, results: Path | None) -> tuple[FigurePlan, Any]:
 
 
 def _is_like(value: Any, default: Any) -> bool:
-    """Of the same type. Numbers are above 0, or there would be nothing to measure, and several of them rise;
-    0 itself may stand where the default has it.
+    """Whether a value has the type of the default. Numbers must be above 0, since there would be nothing to
+    measure, and lists of numbers must rise. A 0 is allowed where the default has one.
     """
     if not isinstance(default, tuple):
         is_number = type(value) is type(default) or (type(default), type(value)) == (float, int)
@@ -136,7 +136,7 @@ def _measurement(path: Path, kind: type[Any], settings: Any) -> Measurement:
 
 
 def figure(plan: FigurePlan, table: Experiment) -> Chapter:
-    """All that is told of it; nothing is measured."""
+    """The chapter of a figure. Nothing is measured here."""
     found = subjects(plan, table)
     beside = subjects(plan.beside, table) if plan.beside else found
     quantities = plan.quantities(found.frame, beside.frame)
@@ -159,7 +159,7 @@ def figure(plan: FigurePlan, table: Experiment) -> Chapter:
 
 
 def _relations(claims: Sequence[Claim]) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
-    """What is claimed to rise with something else, each pair of quantities once, and of which methods."""
+    """Pairs of quantities that are claimed to rise together, each pair once, and the methods."""
     found: dict[tuple[str, str], tuple[str, ...]] = {}
     for claim in claims:
         if claim.rises_with:

@@ -1,4 +1,4 @@
-"""What a figure measures of networks: its settings, how, and what is told of it."""
+"""What a figure measures on networks, with which settings, and the tables and quantities made from it."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
 
 
 class Measurement(ABC):
-    """Frozen dataclasses, whose fields are the settings that [measure] may have.
+    """A frozen dataclass. Its fields are the settings that [measure] may have.
 
     A frame has a row for each network that is measured whole, as `as_frame` makes it.
     """
 
-    methods: tuple[str, ...] | None = None  # the methods whose networks it needs; None is all of them
-    needs_rivals: ClassVar[bool] = False  # whether a network is measured beside those of the other methods
+    methods: tuple[str, ...] | None = None  # the methods whose networks it needs; None: all
+    needs_rivals: ClassVar[bool] = False  # whether the networks of the other methods are needed, too
     is_portable: ClassVar[bool] = True  # whether its numbers are the same on any machine
-    units: ClassVar[Mapping[str, str]]  # of each quantity, as it stands after a difference
+    units: ClassVar[Mapping[str, str]]  # of each quantity, as written after a difference
 
     @abstractmethod
     def kinds(self, network: Network) -> dict[str, dict[str, Any]]:
-        """Each thing to measure on a network, with all that its numbers depend on."""
+        """The kinds of measurement, each with all settings that its numbers depend on."""
 
     @abstractmethod
     def setup(self, kind: str) -> dict[str, Any]:
-        """The same as the evaluation takes it: fields of `Setup`."""
+        """The settings of a kind as fields of `Setup`."""
 
     def measure(self, kind: str, network: Network, bench: Bench) -> dict[str, Any]:
-        """One of them, as a part of the network's record."""
+        """Measure one kind: a part of the network's record."""
         evaluation, settings = "attacks" if kind in ATTACKS else kind, self.setup(kind)
         rivals = network.rivals if self.needs_rivals else ()
         trained = [bench.trained(config) for config in (network.config, *rivals)]
@@ -56,7 +56,7 @@ class Measurement(ABC):
 
     @abstractmethod
     def quantities(self, frame: pd.DataFrame) -> Quantities:
-        """By name. What has no records is not left out, but has no values."""
+        """By name. A quantity without records has no values, but is not left out."""
 
     @abstractmethod
     def tables(self, frame: pd.DataFrame) -> tuple[Table, ...]: ...
@@ -73,7 +73,7 @@ def as_frame(groups: Mapping[str, Sequence[Result]]) -> pd.DataFrame:
 
 
 def by_seed(frame: pd.DataFrame, values: Any) -> pd.DataFrame:
-    """A row a seed, a column a method, of a value for each row of a frame."""
+    """A row for each seed, a column for each method; `values` has one value per row of the frame."""
     of = pd.DataFrame({"seed": frame["seed"], "method": frame["method"].astype(object), "value": values})
     wide = of.pivot(index="seed", columns="method", values="value")
     return wide.reindex(columns=list(frame["method"].cat.categories)).astype(float)

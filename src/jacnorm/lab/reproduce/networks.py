@@ -30,7 +30,7 @@ from ..wording import count
 from .figures import FigurePlan
 from .runs import Network, Subjects, networks, read_runs, subjects
 
-LOG_SECONDS = 300  # a quick figure has one line, one that takes hours shows that it goes on
+LOG_SECONDS = 300  # between two lines in a log file
 WEIGHTS, CONFIG = "weights.safetensors", "config.json"
 
 
@@ -74,13 +74,13 @@ def networks_file(results: Path) -> Path:
 
 
 def kept_networks(results: Path) -> dict[str, Path]:
-    """By the run's id, the file that has its weights: that of this experiment, or of one beside it."""
+    """The file with the weights of each run, by its id: of this experiment, or of one beside it."""
     files = [networks_file(file) for file in (*neighbours(results), results)]
     return {name: file for file in files if file.exists() for name in checkpoint.load_rest(file)}
 
 
 def keep_networks(table: Experiment, runs: Path) -> int:
-    """Put the chosen networks into one file, as far as none beside it has them; how many it then has."""
+    """Put the chosen networks into one file, unless a file beside it has them; how many are in it."""
     file, kept = networks_file(table.results), kept_networks(table.results)
     wanted = [name for name in _chosen(table, kept, runs) if name not in kept]
     found = {name: _read(file, name) for name, path in kept.items() if path == file}
@@ -126,7 +126,7 @@ def _read(file: Path, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def measure_missing(plan: FigurePlan, table: Experiment, bench: Bench) -> None:
-    """What is not measured yet, of the networks whose weights are here; stored after each step."""
+    """Measure what is missing on the networks whose weights are here. Each number is stored at once."""
     found = subjects(plan, table)
     if found.stored.newer:
         return
@@ -167,7 +167,7 @@ def _adopt(found: Subjects) -> None:
 
 
 def _watched(title: str, wanted: list[tuple[Network, str]]) -> Iterator[tuple[Network, str]]:
-    """A bar on a terminal; in a log file a line at the start, and a sign of life now and then."""
+    """A bar on a terminal; in a log file a line at the start and then every few minutes."""
     if not wanted:
         return
     bar = tqdm(wanted, desc=title, unit=" measurements", dynamic_ncols=True, disable=None)

@@ -26,24 +26,24 @@ NUMBERS = (
     *("accuracy", "sigma", "seconds", "last", "late_accuracy"),
     *("lowest_loss_accuracy", "lowest_loss_epoch", "best_accuracy", "best_epoch"),
 )
-STAGE_ONE, FULL = "stage one", "full"  # a grid without screening is its own stage one
+STAGE_ONE, FULL = "stage one", "full"  # without screening, the grid itself is stage one
 
 
 @dataclass(frozen=True)
 class Runs:
     experiment: Experiment
     stored: Results
-    frame: pd.DataFrame  # a row for each run that is asked for, in each stage
-    choices: pd.DataFrame  # a row for each method with a run to choose by, one that did not diverge
+    frame: pd.DataFrame  # a row for each run of the experiment, in each stage
+    choices: pd.DataFrame  # a row for each method with a run that did not diverge
 
     @cached_property
     def networks(self) -> pd.DataFrame:
-        """Those of the chosen settings that are trained in full."""
+        """The runs of the chosen settings that are trained in full."""
         chosen = self.full[self.full["setting"].isin(self.choices["setting"])]
         return chosen[chosen["done"] & ~chosen["diverged"]]
 
     def by_seed(self, quantity: str) -> pd.DataFrame:
-        """Of the chosen networks: a row a seed, a column a method."""
+        """A quantity of the chosen networks: a row for each seed, a column for each method."""
         wide = self.networks.pivot(index="seed", columns="method", values=quantity)
         return wide.reindex(columns=list(self.experiment.labels)).astype(float)
 
@@ -135,9 +135,9 @@ def read_runs(experiment: Experiment) -> Runs:
 
 
 def _measured(result: Result | None) -> dict[str, Any]:
-    """The first accuracy is that of the test split. Others are of the validation split: in the last epoch,
-    over the last ten, in the epoch of the lowest loss, and the highest. All are in percent. Seconds are those
-    of an epoch: their median, since a machine may have slept.
+    """`accuracy` is on the test split. The other accuracies are on the validation split: in the last epoch,
+    the mean of the last ten, in the epoch of the lowest loss, and the highest. All are in percent. `seconds`
+    is the median over epochs, since a machine may have slept.
     """
     nothing = dict.fromkeys(NUMBERS, math.nan)
     if result is None:
@@ -163,7 +163,7 @@ def _measured(result: Result | None) -> dict[str, Any]:
 
 
 def _choices(runs: Runs) -> pd.DataFrame:
-    """The setting with the lowest mean loss, of those that most seeds are there of."""
+    """For each method the setting with the lowest mean loss, among those with the most seeds."""
     first = runs.first_stage
     losses = first.groupby(["method", "setting"], sort=False)["loss"].agg(["mean", "count", "size"])
     found = {}
@@ -216,7 +216,7 @@ class Subjects:
         return self.stored.records.get(network.config.id, {})
 
     def lacking(self, network: Network, record: Result | None = None) -> list[str]:
-        """The kinds that are not measured yet, or were with other settings; by its record, or another one."""
+        """The kinds that its record, or another one, does not have with these settings."""
         done = (self.record(network) if record is None else record).get("settings", {})
         kinds = self.plan.measurement.kinds(network)
         return [kind for kind, settings in kinds.items() if done.get(kind) != short(settings)]
@@ -247,7 +247,7 @@ class Subjects:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Of files that cannot be read, and of records that are still wanted, with settings that are not."""
+        """About files that cannot be read, and about records with settings that are no longer wanted."""
         done = {n.config.id: self.record(n).get("settings", {}) for n in self.networks}
         ids = [n.config.id for n in self.networks if set(self.lacking(n)) & set(done[n.config.id])]
         if not ids:

@@ -1,4 +1,8 @@
-"""The loop over many runs, whoever trains them; and processes of this machine that do."""
+"""The loop over many runs, whoever trains them; and processes of this machine that do.
+
+A process is `python -m jacnorm.lab.sweep.pool`, told what to do on stdin. It trains one run. It ends when its
+parent does, since nobody would wait for it any more; its checkpoint stays.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,24 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+import torch
+
+from ...errors import JacnormError
+from ..cli import keep_memory
+from ..config import make_config
+from ..progress import Progress
+from ..run import DivergedError
 from ..settings import Settings
+from ..train import task_of, train
 from .store import Store
 
 POLL_SECONDS = 0.2
@@ -155,7 +169,7 @@ class LocalPool(Pool):
         file = log.open("a")
         with self.store.starting(config) as held:
             process = subprocess.Popen(
-                [sys.executable, "-m", "jacnorm.lab.sweep.worker"],
+                [sys.executable, "-m", "jacnorm.lab.sweep.pool"],
                 stdin=subprocess.PIPE,
                 stdout=file,
                 stderr=file,
@@ -168,3 +182,55 @@ class LocalPool(Pool):
         process.stdin.write(json.dumps(task) + "\n")
         process.stdin.flush()  # and left open: the worker ends when it closes
         return LocalWorker(config, process, file)
+
+
+def carry_out(task: dict[str, Any]) -> int:
+    """Train, or go on training, one run, and publish its result."""
+    torch.set_num_threads(task["threads"])
+    config = make_config(task["config"])
+    store = Store(Path(task["results"]), Path(task["runs"]))
+    with store.lock(config) as mine:
+        if not mine:
+            return LOCKED_ELSEWHERE
+        if store.is_done(config):
+            return 0
+        data = task_of(config).load(config, task["data_root"], store.runs)
+        store.tidy(config)
+        store.publish(config, _result(config, data, store.run_folder(config), task["device"]))
+    return 0
+
+
+def _result(config: Settings, data: Any, folder: Path, device: str) -> dict[str, Any]:
+    """A run that diverges has one too: it would do so again, and its settings have been looked at."""
+    try:
+        return train(config, data, folder, device=device, resume=True, progress=Progress(stream=sys.stderr))
+    except DivergedError as error:
+        print(f"diverged: {error}", file=sys.stderr)
+        return error.result
+
+
+def attempt(task: dict[str, Any]) -> int:
+    """`carry_out`, with what went wrong on stderr, which is the run's log."""
+    keep_memory()
+    try:
+        return carry_out(task)
+    except JacnormError as error:
+        print(f"error: {error}", file=sys.stderr)
+    except Exception:
+        traceback.print_exc()
+    return 1
+
+
+def main() -> int:
+    task = json.loads(sys.stdin.readline())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    return attempt(task)
+
+
+def _end_with_parent() -> None:
+    sys.stdin.read()  # returns when the parent closes its side, by dying if need be
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

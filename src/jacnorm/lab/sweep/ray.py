@@ -33,9 +33,8 @@ from tqdm import tqdm
 
 from ..errors import UsageError
 from ..settings import Settings
-from .pool import Ending, Pool, ending, order
+from .pool import Ending, Pool, attempt, ending, order
 from .store import Store
-from .worker import attempt
 
 LATE_SECONDS = 90  # a file server may show a new file to other machines a minute late
 STOP_SECONDS = 10
@@ -48,7 +47,7 @@ class ClusterError(UsageError):
 
 @ray.remote(max_calls=1, max_retries=0)  # a process of its own for each run, and no counting but ours
 def ray_task(task: dict[str, Any], log: Path) -> int:
-    """What `python -m jacnorm.lab.sweep.worker` does, on a machine of the cluster."""
+    """What `python -m jacnorm.lab.sweep.pool` does, on a machine of the cluster."""
     for folder in (Path(task["results"]).parent, log.parent):
         if not folder.is_dir():
             raise _not_shared(folder, socket.gethostname())
@@ -177,7 +176,7 @@ def _knock(address: str) -> None:
 
 @contextmanager
 def _output_to(log: Path) -> Iterator[None]:
-    """Also that of code which is not Python; closed before Ray hears of the end, for others to read."""
+    """Redirect all output, also of code that is not Python. The file is closed before Ray reports the end."""
     kept = os.dup(1), os.dup(2)
     with log.open("a") as file:
         os.dup2(file.fileno(), 1)

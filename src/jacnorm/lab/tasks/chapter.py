@@ -65,7 +65,7 @@ class Trials:
         return self.frame[self.frame["done"] & ~self.frame["diverged"]]
 
     def quantity(self, name: str) -> pd.DataFrame:
-        """A row a stratum and seed, a column a method."""
+        """A row for each stratum and seed, a column for each method."""
         wide = self.done.pivot(index=["stratum", "seed"], columns="method", values=name)
         return wide.reindex(columns=list(self.methods)).astype(float)
 
@@ -95,18 +95,18 @@ def trials(experiment: Experiment) -> Trials:
 
 
 def chapter(experiment: Experiment) -> Chapter:
-    """All that is told of it; nothing is trained."""
+    """The chapter of an experiment. Nothing is trained here."""
     found = trials(experiment)
-    asked: Mapping[str, tuple[str, int]] = experiment.runs[0].quantities
-    quantities = {name: found.quantity(name) for name in asked}
+    titles: Mapping[str, tuple[str, int]] = experiment.runs[0].quantities
+    quantities = {name: found.quantity(name) for name in titles}
     there = len(found.done) > 0
-    units = {name: title for name, (title, _) in asked.items()}
+    units = {name: title for name, (title, _) in titles.items()}
     done, runs = int(found.frame["done"].sum()), len(found.frame)
     return Chapter(
         name=experiment.name,
         title=experiment.title,
         notes=(*found.notes,) if there else ("No results yet.",),
-        tables=tuple(_tables(found, asked)) if there else (),
+        tables=tuple(_tables(found, titles)) if there else (),
         verdicts=decide(experiment.claims, quantities, units) if there else (),
         quantities=quantities,
         warnings=found.stored.warnings,
@@ -116,42 +116,42 @@ def chapter(experiment: Experiment) -> Chapter:
     )
 
 
-def _tables(found: Trials, asked: Mapping[str, tuple[str, int]]) -> Iterable[Table]:
+def _tables(found: Trials, titles: Mapping[str, tuple[str, int]]) -> Iterable[Table]:
     rows = []
     for method in found.methods:
         n = (found.done["method"] == method).sum()
-        rows.append((method, str(n), *(found.shown(method, q, digits) for q, (_, digits) in asked.items())))
+        rows.append((method, str(n), *(found.shown(method, q, digits) for q, (_, digits) in titles.items())))
     settings = f"{found.frame['stratum'].nunique()} settings ({', '.join(found.shared)})"
     over = f" over {settings}" if found.shared else ""
     yield Table(
         caption=f"Interquartile means of n runs{over}, with 95 % intervals by a stratified bootstrap.",
-        header=("method", "n", *(title for title, _ in asked.values())),
+        header=("method", "n", *(title for title, _ in titles.values())),
         rows=tuple(rows),
     )
-    yield _differences(found, asked)
+    yield _differences(found, titles)
     if found.shared:
-        yield _by_stratum(found, asked)
+        yield _by_stratum(found, titles)
 
 
-def _differences(found: Trials, asked: Mapping[str, tuple[str, int]]) -> Table:
+def _differences(found: Trials, titles: Mapping[str, tuple[str, int]]) -> Table:
     """To the first method, which experiments begin with as the one that does nothing."""
     base, *others = found.methods
     rows = []
     for method in others:
         cells = []
-        for name, (_, digits) in asked.items():
+        for name, (_, digits) in titles.items():
             ours, theirs = found.strata(method, name), found.strata(base, name)
             cells.append(_difference(ours, theirs, digits))
         rows.append((f"{method} − {base}", *cells))
     return Table(
         caption=f"Differences of interquartile means to “{base}”, with 95 % intervals by the same.",
-        header=("", *(title for title, _ in asked.values())),
+        header=("", *(title for title, _ in titles.values())),
         rows=tuple(rows),
     )
 
 
-def _by_stratum(found: Trials, asked: Mapping[str, tuple[str, int]]) -> Table:
-    name, (title, digits) = next(iter(asked.items()))
+def _by_stratum(found: Trials, titles: Mapping[str, tuple[str, int]]) -> Table:
+    name, (title, digits) = next(iter(titles.items()))
     strata = list(dict.fromkeys(found.frame["stratum"]))
     return Table(
         caption=f"The {title}, setting by setting: interquartile means with 95 % intervals.",

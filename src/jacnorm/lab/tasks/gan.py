@@ -107,7 +107,7 @@ class GAN(Run):
         }
 
     def step(self) -> tuple[float, float, float]:
-        """Of the critic, as often as is asked for, and of the generator: their losses and the penalty."""
+        """`critic_steps` steps of the critic and one of the generator: both losses and the penalty."""
         batch = self.config.batch_size
         for _ in range(self.config.critic_steps):
             with torch.no_grad():

@@ -51,7 +51,7 @@ class Learning(Run):
     @abstractmethod
     def learn(self, steps: int, callback: list[BaseCallback]) -> None: ...
 
-    def judge(self, episodes: Sequence[Episode]) -> dict[str, float]:
+    def extra_scores(self, episodes: Sequence[Episode]) -> dict[str, float]:
         """What else is told of these."""
         return {}
 
@@ -88,7 +88,7 @@ class Learning(Run):
             "return": float(np.mean([one.total for one in played])),
             "length": float(np.mean([len(one.rewards) for one in played])),
             "sigma": self.sigma(played),
-            **self.judge(played),
+            **self.extra_scores(played),
         }
 
     def act(self, observations: Any) -> Any:
