@@ -198,10 +198,8 @@ def decide(claims: Sequence[Claim], quantities: Quantities, units: Mapping[str, 
         family = {c: test for c, test in found.items() if isinstance(test, Test) and c.ours is ours}
         corrected = holm([test.p for test in family.values()])
         decisions |= {c: test.decided(p) for (c, test), p in zip(family.items(), corrected, strict=True)}
-    return tuple(
-        Outcome(claim.text, d.outcome, d.evidence, claim.ours, claim.says, d.compared)
-        for claim, d in ((claim, decisions[claim]) for claim in claims)
-    )
+    pairs = [(claim, decisions[claim]) for claim in claims]
+    return tuple(Outcome(c.text, d.outcome, d.evidence, c.ours, c.says, d.compared) for c, d in pairs)
 
 
 def _tested(claim: Claim, quantities: Quantities, unit: str) -> Test | Decision:
@@ -238,9 +236,7 @@ def _rises(of: pd.DataFrame, by: pd.DataFrame) -> Test | Decision:
 
 
 def _above(claim: Claim, of: pd.DataFrame, unit: str) -> Test | Decision:
-    """The method that is most surely above decides. If all are below, the one least surely below decides:
-    the others are below even more surely.
-    """
+    """By the method most surely above. If all are below, by the one least surely below."""
     tried = claim.any_of or (claim.more,)
     found = {name: d for name in tried if (d := paired(of[name], of[claim.less])) is not None}
     if len(found) < len(tried):

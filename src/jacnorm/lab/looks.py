@@ -1,4 +1,4 @@
-"""How methods look, the same in every figure: lines that stay apart in black and white."""
+"""How methods look in every figure: lines that can be told apart in black and white."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The paper's networks (appendix A.1), and what people compare them with."""
+"""The paper's networks (appendix A.1), and others to compare with."""
 
 from __future__ import annotations
 

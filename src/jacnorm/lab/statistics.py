@@ -104,7 +104,7 @@ def rise(rows: Sequence[Sequence[float]]) -> Rise | None:
 
 
 def shared(of: pd.DataFrame, by: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Both for the methods of the first, in the seeds that have all of them."""
+    """Both frames with the methods of the first, and the seeds that have all of them."""
     by = by.reindex(columns=of.columns)
     seeds = of.dropna().index.intersection(by.dropna().index)
     return of.loc[seeds], by.loc[seeds]

@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _name(files: Sequence[Path]) -> str:
-    """Pages of other experiments are left alone."""
+    """A name of its own, so that no page of another experiment is overwritten."""
     return "-".join(file.stem for file in files or [Path("report")]) + ".html"
 
 

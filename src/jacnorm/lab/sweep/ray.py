@@ -1,4 +1,4 @@
-"""Runs on the machines of a Ray cluster. Ray finds a place for each; counting and trying again stay with us.
+"""Runs on the machines of a Ray cluster. Ray places each run; we count failures and retry.
 
 All machines see the same results/ and runs/ on a shared folder, where locks, checkpoints and logs are. The
 lock of a process that dies is let go by the system; that of a machine that vanishes, by the file server after
@@ -82,7 +82,7 @@ class RayWorker:
         return None if code == 0 and self._is_late() else ending(code, log)
 
     def _is_late(self) -> bool:
-        """Whether a result that was written may yet show up on this machine."""
+        """Whether a result that was written may still appear on this machine."""
         if self.store.is_done(self.config):
             return False
         self.finished = self.finished or time.monotonic()
@@ -97,7 +97,7 @@ class RayWorker:
 
 @dataclass(kw_only=True)
 class RayPool(Pool):
-    """As many runs at a time as the cluster has room for, or `workers`."""
+    """As many runs at a time as fit into the cluster, or `workers`."""
 
     address: str = "local"  # starts a Ray on this machine
     cpus_per_run: int = 1
@@ -168,7 +168,7 @@ def _no_cluster(address: str, error: Exception, said: str) -> ClusterError:
 
 
 def _knock(address: str) -> None:
-    """Ray itself would wait for many minutes where nobody is at home."""
+    """Fail early: Ray itself waits for many minutes if no cluster answers."""
     host, _, port = address.rpartition(":")
     if host:
         socket.create_connection((host.removeprefix("ray://"), int(port)), timeout=KNOCK_SECONDS).close()

@@ -1,4 +1,4 @@
-"""What is told of an experiment of these tasks: interquartile means with intervals, method by method."""
+"""The chapter of an experiment of these tasks: interquartile means with intervals for each method."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FEWEST = 3  # runs, for an interval
 
 @dataclass(frozen=True)
 class Trials:
-    """The runs of an experiment, also those to come: a row each, with what was measured in the end.
+    """The runs of an experiment, finished or not: a row for each, with its final numbers.
 
     Methods are compared over strata: runs that differ in settings which all methods have.
     """
@@ -46,7 +46,7 @@ class Trials:
 
     @property
     def shared(self) -> list[str]:
-        """The settings of all methods that differ from run to run."""
+        """The settings that all methods have and that differ between runs."""
         runs: Iterable[Settings] = self.experiment.runs
         known = [set(run.relevant()) for run in runs]
         told = {"method", "seed", "weight"}
@@ -134,7 +134,7 @@ def _tables(found: Trials, titles: Mapping[str, tuple[str, int]]) -> Iterable[Ta
 
 
 def _differences(found: Trials, titles: Mapping[str, tuple[str, int]]) -> Table:
-    """To the first method, which experiments begin with as the one that does nothing."""
+    """Differences to the first method. Experiments begin with the one that does nothing."""
     base, *others = found.methods
     rows = []
     for method in others:
@@ -195,7 +195,7 @@ def _measured(result: Result | None, quantities: Mapping[str, Any]) -> dict[str,
 
 
 def _curves(found: Trials) -> pd.DataFrame | None:
-    """A row a run and epoch: what runs are compared by, as it went."""
+    """The criterion after each epoch: a row for each run and epoch."""
     rows = []
     for run in found.experiment.runs:
         result = found.stored.records.get(run.id)

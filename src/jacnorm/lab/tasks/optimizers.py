@@ -14,7 +14,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Its settings stay as they are."""
+    """The settings of the optimizer do not change."""
     state: dict[int, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         i, name = key.split(".", 1)

@@ -1,4 +1,4 @@
-"""The task policy: smooth control by PPO, where the Jacobian of the action is the thing itself."""
+"""The task policy: smooth control by PPO, where smooth means a small Jacobian of the action."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class PolicyLearning(Learning):
         return {"fluctuation": float(np.mean([fluctuation(one.actions) for one in episodes]))}
 
     def test(self) -> dict[str, float]:
-        """And with noise on what the policy sees."""
+        """The same with noise on the observations."""
         found = super().test()
         episodes = play(self.config.environment, self.act, self.config.episodes)
         scale = np.concatenate([one.observations for one in episodes]).std(0)
