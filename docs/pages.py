@@ -26,7 +26,7 @@ def on_files(files, config):
     files.append(File.generated(config, "changelog.md", content=Path("CHANGELOG.md").read_text("utf-8")))
     files.append(File.generated(config, "commands.md", content=commands()))
     for page in sorted(Path("paper").glob("**/*.md")):
-        content = page.read_text("utf-8").replace("](../docs/", "](../")
+        content = re.sub(r"\]\(((?:\.\./)+)docs/", r"](\1", page.read_text("utf-8"))
         files.append(File.generated(config, str(page), content=content))
     for picture in sorted(Path("paper").glob("**/*.svg")):
         files.append(File.generated(config, str(picture), abs_src_path=str(picture.absolute())))

@@ -110,3 +110,18 @@ def _image(axes, image, **options):
     axes.imshow(image, **options)
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
+
+
+def smooth_policy(picture, found):
+    figure, panels = plt.subplots(1, 3, figsize=(10, 2.9), width_ratios=(1, 1, 1.4))
+    for axes, (weight, (sigma, actions, _)) in zip(panels, found.items(), strict=False):
+        box = (-180, 180, -8, 8)
+        shown = axes.imshow(actions, origin="lower", extent=box, aspect="auto", cmap="RdBu", vmin=-2, vmax=2)
+        axes.set(title=f"λ = {weight}, mean σ {sigma:.2f}", xlabel="angle", ylabel="speed")
+        axes.set_xticks([-180, 0, 180], ["−180°", "0°", "180°"])
+    figure.colorbar(shown, ax=panels[1], label="torque")
+    for (weight, (*_, played)), colour in zip(found.items(), (RED, BLUE), strict=True):
+        panels[2].plot(played, color=colour, linewidth=1.2, label=f"λ = {weight}")
+    panels[2].set(title="an episode seen with noise", xlabel="step", ylabel="torque", ylim=(-2.2, 3.4))
+    panels[2].legend(ncol=2, loc="upper right")
+    figure.savefig(picture)

@@ -2,6 +2,7 @@
 
 import copy
 import sys
+from contextlib import nullcontext
 
 import torch
 import torch.distributed as dist
@@ -38,7 +39,10 @@ def net(kind):
     torch.manual_seed(0)
     norm = nn.BatchNorm1d(16) if "batch norm" in kind else nn.Identity()
     activation = nn.Tanh() if "smooth" in kind else nn.ReLU()
-    return nn.Sequential(nn.Linear(12, 16), norm, activation, nn.Linear(16, 5)).double()
+    model = nn.Sequential(nn.Linear(12, 16), norm, activation, nn.Linear(16, 5)).double()
+    if "unused" in kind:
+        activation.weight = nn.Parameter(torch.ones(3, dtype=torch.float64))
+    return model
 
 
 def batch():
@@ -85,6 +89,28 @@ def check_gradients(kind, name, **options):
         torch.testing.assert_close(gradients(model), gradients(alone), msg=f"{kind}, {name}, step {step}")
 
 
+def check_accumulation(kind, name, **options):
+    """The first of two batches is not reduced, and the second reduces both: for two steps."""
+    model, penalty = DistributedDataParallel(net(kind), **options), PENALTIES[name]()
+    alone, expected_penalty = net(kind), PENALTIES[name]()
+    rank = dist.get_rank()
+    if "static_graph" in options:  # DDP itself cannot begin with a batch that is not reduced
+        loss(model, copy.deepcopy(penalty), *shares(*batch())[rank])[0].backward()
+    for step in range(2):
+        model.zero_grad()
+        alone.zero_grad()
+        for part in range(2):
+            x, y, index = (t[part::2] for t in shares(*batch())[rank])
+            with model.no_sync() if part == 0 else nullcontext():
+                loss(model, penalty, x, y, index)[0].backward()
+            before = copy.deepcopy(expected_penalty)
+            for share in shares(*batch()):
+                if name != "spectral":
+                    expected_penalty = copy.deepcopy(before)
+                (loss(alone, expected_penalty, *[t[part::2] for t in share])[0] / WORLD).backward()
+        torch.testing.assert_close(gradients(model), gradients(alone), msg=f"{kind}, {name}, step {step}")
+
+
 def check_shared_vectors():
     """After an epoch everyone has every vector, also of samples that only another process has had."""
     rank, penalty = dist.get_rank(), jn.SpectralPenalty(0.5)
@@ -121,9 +147,13 @@ def main(rank, meeting):
     for kind in ("plain", "batch norm", "smooth", "smooth batch norm"):
         for name in PENALTIES:
             check_gradients(kind, name)
-    for name in ("spectral", "margin"):
-        check_gradients("plain", name, find_unused_parameters=True)
-        check_gradients("smooth", name, static_graph=True)
+    for name in ("spectral", "frobenius", "margin", "gradient"):
+        for kind in ("plain", "smooth batch norm"):
+            check_gradients(f"{kind} unused", name, find_unused_parameters=True)
+            check_gradients(kind, name, static_graph=True)
+            check_accumulation(kind, name)
+        check_accumulation("smooth", name, static_graph=True)
+        check_accumulation("smooth unused", name, find_unused_parameters=True)
     check_shared_vectors()
     check_shared_vectors_of_steps_that_paid()
     dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""Mixed precision, in a process of its own.
+"""Mixed and half precision, in a process of their own.
 
 On some CPUs oneDNN fails on bfloat16 with its newest instructions, and leaves float32 broken behind it.
 """
@@ -8,9 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
-def test_mixed_precision_in_a_process_of_its_own():
-    checks = Path(__file__).with_name("autocast_checks.py")
+
+@pytest.mark.parametrize("name", ["autocast_checks", "half_checks"])
+def test_in_a_process_of_its_own(name):
+    checks = Path(__file__).with_name(f"{name}.py")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", checks],
         env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"},

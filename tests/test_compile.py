@@ -3,10 +3,13 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from oracles import dense, pull, push
 from torch import Tensor, nn
+from torch.func import functional_call, grad
 
 import jacnorm as jn
 from jacnorm.engines.rules import maxpool, one_channel
+from jacnorm.pytorch import half
 from jacnorm.pytorch.tracing import CAN_TRACE
 
 pytestmark = pytest.mark.skipif(not CAN_TRACE, reason="an older torch: refused, see recording.linearized")
@@ -198,8 +201,156 @@ def test_lazy_penalties():
     assert_as_eager(mlp, lambda: penalties()[:1], batches=[6] * 4)  # steps without a record
 
 
+class Transformer(nn.Module):
+    """Small, but with all that one has."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.place = nn.Linear(6, 8), nn.Parameter(torch.randn(6, 8))
+        layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, "gelu", batch_first=True, norm_first=True)
+        self.blocks, self.norm = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.LayerNorm(8)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.blocks(self.embed(x.view(len(x), 6, 6)) + self.place)
+        return self.head(self.norm(h).mean(1))
+
+
+def met_all_before():
+    penalty = jn.SpectralPenalty(0.1, samples=SAMPLES)
+    penalty.u = torch.eye(4, dtype=torch.float64).repeat(SAMPLES // 4, 1)
+    return [penalty]
+
+
+BOTH = pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+
+
+@BOTH
+def test_a_training_step_of_a_transformer(backend):
+    """With stored vectors, and Frobenius."""
+    assert_as_eager(Transformer, met_all_before, backend, index=True, batches=[6] * 3)
+    assert_as_eager(Transformer, lambda: [jn.FrobeniusPenalty(0.1)], backend)
+
+
+class Spelled(nn.Module):
+    """Smooth, with a layer norm whose oracle has no kernel of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.weight, self.bias = nn.Linear(6, 8), *(nn.Parameter(torch.randn(8)) for _ in "wb")
+        self.last, self.written_out = nn.Linear(8, 4), False
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        if self.written_out:
+            h = (h - h.mean(-1, keepdim=True)) / (h.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
+            h = h * self.weight + self.bias
+        else:
+            h = F.layer_norm(h, (8,), self.weight, self.bias)
+        if self.written_out:
+            return self.last(h * torch.sigmoid(h))
+        return self.last(F.silu(h))
+
+
+class Velocity(nn.Module):
+    """u(z, r, t) of a flow, with smooth layers whose backward kernels have no derivative of their own."""
+
+    def __init__(self):
+        super().__init__()
+        self.space, self.times, self.norm = nn.Linear(6, 16), nn.Linear(2, 16), nn.LayerNorm(16)
+        self.last = nn.Linear(16, 6)
+
+    def forward(self, z: Tensor, r: Tensor, t: Tensor) -> Tensor:
+        h = F.silu(self.space(z)) * F.mish(self.times(torch.stack([r, t], 1)))
+        return self.last(F.silu(self.norm(h)))
+
+
+def mean_flow(model, z, r, t, v, flowing):
+    J = jn.linearize(model, (z, r, t))
+    along = J.jvp((v, None, torch.ones_like(t)))
+    target = v - (t - r)[:, None] * (along if flowing else along.detach())
+    return (J.output - target).square().mean()
+
+
+@BOTH
+@pytest.mark.parametrize("flowing", [False, True], ids=["detached", "flowing"])
+def test_a_mean_flow_step(flowing, backend):
+    """With several inputs, and a gradient that flows through J v or does not."""
+    torch._dynamo.reset()
+    model = Velocity().double()
+    z, v, r, t = torch.randn(2, 5, 6).double().unbind() + torch.rand(2, 5).double().unbind()
+    eager = mean_flow(model, z, r, t, v, flowing)
+    compiled = torch.compile(mean_flow, backend=backend, fullgraph=True)(model, z, r, t, v, flowing)
+    expected = torch.autograd.grad(eager, model.parameters())
+    torch.testing.assert_close(compiled, eager)
+    torch.testing.assert_close(torch.autograd.grad(compiled, model.parameters()), expected)
+
+
+@pytest.mark.parametrize("direction", ["jvp", "vjp"])
+@pytest.mark.parametrize("name", ["compiled", "torch.func"])
+def test_gradients_flow_through_products(direction, name):
+    """Of kernels without a derivative, in closed form. LayerNorm is written out in the oracle."""
+    torch._dynamo.reset()
+    model, x = Spelled().double(), torch.randn(5, 6).double()
+    model.written_out = True
+    D = dense(model, x)
+    model.written_out = False
+    shape, product = ((5, 6), push) if direction == "jvp" else ((5, 4), pull)
+    w = torch.randn(shape, dtype=torch.float64)
+    expected = torch.autograd.grad(product(D, w).square().sum(), model.parameters(), allow_unused=True)
+
+    def run(z, parameters):
+        return functional_call(model, parameters, (z,))
+
+    def loss(parameters):
+        return getattr(jn.linearize(run, x, parameters), direction)(w).square().sum()
+
+    def of_model(x):
+        return getattr(jn.linearize(model, x), direction)(w).square().sum()
+
+    if name == "compiled":
+        value = torch.compile(of_model, backend="aot_eager", fullgraph=True)(x)
+        found = torch.autograd.grad(value, model.parameters(), allow_unused=True)
+    else:
+        parameters = {name: p.detach() for name, p in model.named_parameters()}
+        jn.linearize(run, x, parameters)
+        by_name = grad(loss)(parameters)
+        found = tuple(by_name[name] for name, _ in model.named_parameters())
+    for a, b in zip(found, expected, strict=True):
+        a, b = (torch.zeros(()).double() if g is None else g for g in (a, b))
+        torch.testing.assert_close(a, b.expand_as(a))
+
+
+@pytest.mark.parametrize("whose", ["linearize", "penalty"])
+def test_half_precision(whose, monkeypatch):
+    """Whether it pays is decided outside of the graph."""
+    torch._dynamo.reset()
+    monkeypatch.setattr(half, "_why_not", lambda *_: None)
+    half._tried.cache_clear()
+    model = nn.Sequential(nn.Linear(96, 128), nn.SiLU(), nn.LayerNorm(128), nn.Linear(128, 80))
+    x, found = torch.randn(4, 96), {}
+
+    def loss(x, precision):
+        linearize = jn.linearize if whose == "linearize" else penalty.linearize
+        J = linearize(model, x, precision=precision)
+        return J.output.square().mean() + penalty(J)
+
+    for compiled in (False, True):
+        for precision in (None, torch.bfloat16):
+            penalty = jn.FrobeniusPenalty(0.1)
+            step = torch.compile(loss, backend="aot_eager", fullgraph=True) if compiled else loss
+            value = step(x, precision)
+            gradients = torch.autograd.grad(value, model.parameters(), allow_unused=True)
+            found[compiled, precision] = torch.cat([g.flatten() for g in gradients if g is not None])
+    half._tried.cache_clear()
+    torch.testing.assert_close(found[True, torch.bfloat16], found[False, torch.bfloat16])
+    difference = (found[True, torch.bfloat16] - found[True, None]).norm() / found[True, None].norm()
+    assert 1e-5 < difference < 0.02
+
+
 @pytest.mark.long
 def test_inductor():
+    assert_as_eager(Transformer, met_all_before, "inductor", 1e-9, index=True, batches=[6] * 2)
     assert_as_eager(mlp, lambda: [jn.SpectralPenalty(0.5), jn.FrobeniusPenalty(0.5)], backend="inductor")
 
 
@@ -335,7 +486,7 @@ def test_names_of_layers_are_those_of_the_model_that_was_compiled():
 
 
 def test_the_doctor_tells():
-    x, told = torch.randn(6, 36), "compile the function that calls linearize and the penalty"
+    x, told = torch.randn(6, 36), "Compile the function that calls linearize and the penalty"
     assert told not in " ".join(str(jn.doctor(mlp(), x)).split())
     assert told in " ".join(str(jn.doctor(torch.compile(mlp(), backend="eager"), x)).split())
 

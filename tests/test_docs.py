@@ -14,7 +14,10 @@ import jacnorm as jn
 DOCS = Path(__file__).parent.parent / "docs"
 
 
-@pytest.mark.parametrize("page", ["index", "measuring", "models", "penalties", "coming-from", "tasks"])
+PAGES = ["index", "measuring", "models", "penalties", "coming-from", "tasks", "j-v-in-training"]
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_the_code_of_a_page_runs(page):
     blocks = re.findall(
         r"^```python\n(.*?)^```$", (DOCS / f"{page}.md").read_text(), re.MULTILINE | re.DOTALL

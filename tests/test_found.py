@@ -160,6 +160,14 @@ class Hooked(nn.Module):
         return self.last(y)
 
 
+def test_a_hook_on_the_whole_model_does_not_have_it_verified_in_every_step():
+    """Its input passes through the hook where it wants a gradient, as it does while a model is verified."""
+    model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
+    model.register_full_backward_hook(lambda *_: None)
+    verified = [jn.linearize(model, torch.randn(6, 4)).verified for _ in range(8)]
+    assert verified == [True, True, False, True, False, False, False, True]
+
+
 KINDS = ["removes itself", "stays", "module", "module before"]
 
 

@@ -108,14 +108,24 @@ def test_the_loss_that_a_model_computes_has_its_gradient_beside_that_of_a_penalt
 def test_logits_are_found_and_told_once(x, monkeypatch):
     monkeypatch.setattr(recording, "_told", set())
     model, labels = net(), torch.tensor([2, 0])
-    with pytest.warns(UserWarning, match="Net returns more than a tensor: J is the Jacobian of 'logits'"):
+    says = "Net returns more than a tensor: J is the Jacobian of 'logits'"
+    with pytest.warns(UserWarning, match=says) as found:
         J = jn.linearize(model, x, labels=labels)
+    assert [one.filename for one in found] == [__file__]  # where a person can do something about it
     assert J.chosen == "logits"
     assert "output='logits'" in repr(J)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         jn.linearize(model, x, labels=labels)
         assert jn.linearize(model, x, labels=labels, output="logits").chosen is None
+
+
+@pytest.mark.parametrize("call", [jn.linearize, jn.local_lipschitz, jn.SpectralPenalty(0.1).linearize])
+def test_the_warning_points_at_the_line_that_calls(call, x, monkeypatch):
+    monkeypatch.setattr(recording, "_told", set())
+    with pytest.warns(UserWarning, match="J is the Jacobian of 0") as found:
+        call(net(lambda scores, hidden: (scores, None, hidden.sum())), x)
+    assert [one.filename for one in found] == [__file__]
 
 
 def test_the_only_tensor_with_a_row_for_each_sample_is_obvious(x, monkeypatch):

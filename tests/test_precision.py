@@ -1,24 +1,35 @@
 """Sweeps in half precision: the loss is untouched, and the penalty's gradient points where it did."""
 
 import copy
+import warnings
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from oracles import gradient
 from torch import nn
 
 import jacnorm as jn
+from jacnorm.engines.lowered import Lowered
 from jacnorm.errors import InputError
 from jacnorm.pytorch import half
 
 HALF = torch.bfloat16
 
 
+@pytest.fixture(autouse=True)
+def _nothing_has_been_tried():
+    half._tried.cache_clear()
+    half._warn.cache_clear()
+    yield
+    half._tried.cache_clear()
+
+
 @pytest.fixture
 def pays(monkeypatch):
     """Whatever the machine: right numbers do not depend on speed."""
-    monkeypatch.setattr("jacnorm.recording.half_pays", lambda *_: True)
+    monkeypatch.setattr(half, "_why_not", lambda *_: None)
 
 
 class Block(nn.Module):
@@ -161,7 +172,6 @@ def test_what_cannot_be_is_refused(precision, x, match):
 )
 def test_a_machine_that_does_not_gain_stays_in_float32_and_says_so(trial, match, monkeypatch):
     monkeypatch.setattr(half, "TRIAL", trial)
-    monkeypatch.setattr("jacnorm.recording.half_pays", half.half_pays.__wrapped__)
     net, x = dense()
     v = torch.randn_like(x)
     with pytest.warns(UserWarning, match=match):
@@ -171,6 +181,110 @@ def test_a_machine_that_does_not_gain_stays_in_float32_and_says_so(trial, match,
 
 def test_the_trial_runs_where_torch_does(monkeypatch):
     """Whatever it finds, it finds out by measuring."""
-    why = half._why_not("bfloat16", "cpu")
+    why = half._why_not("bfloat16", "cpu", 1)
     assert why is None or "on this machine" in why
-    assert "ModuleNotFoundError" not in (why or "")
+    assert "Error" not in (why or "")
+
+
+def test_it_is_tried_once_for_each_device_and_number_of_threads(monkeypatch):
+    """As the process has them."""
+    asked, net, x = [], *dense()
+    monkeypatch.setattr(half, "_why_not", lambda *how: asked.append(how))
+    for threads in (1, 1, 2, 2):
+        torch.set_num_threads(threads)
+        jn.linearize(net, x, precision=HALF)
+    assert asked == [("bfloat16", "cpu", 1), ("bfloat16", "cpu", 2)]
+    half.half_pays(HALF, torch.device("cuda", 1))
+    assert asked[2:] == [("bfloat16", "cuda:1", 2)]
+
+
+def choose(penalty, found, monkeypatch):
+    """A step with the penalty on a machine where this is found; whether it ran in half precision."""
+    monkeypatch.setattr(half, "_why_not", lambda *_: found)
+    half._tried.cache_clear()
+    net, x = dense()
+    v = torch.randn_like(x)
+    J = penalty.linearize(net, x, precision=HALF)
+    return bool((J.jvp(v) - jn.linearize(net, x).jvp(v)).abs().max() > 1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:precision=torch.bfloat16 is no faster")
+@pytest.mark.parametrize("first", [None, "is no faster"])
+def test_a_training_goes_on_as_it_began(first, monkeypatch):
+    """Wherever it is resumed; the penalty's state says how."""
+    penalty, other = jn.SpectralPenalty(0.1), "is no faster" if first is None else None
+    began = choose(penalty, first, monkeypatch)
+    assert began is (first is None)
+    assert choose(penalty, other, monkeypatch) is began
+    resumed = jn.SpectralPenalty(0.1)
+    resumed.load_state_dict(penalty.state_dict())
+    assert choose(resumed, other, monkeypatch) is began
+    assert choose(jn.SpectralPenalty(0.1), other, monkeypatch) is not began
+
+
+def test_a_state_from_before_knows_of_no_choice(monkeypatch):
+    old, penalty = jn.SpectralPenalty(0.1).state_dict(), jn.SpectralPenalty(0.1)
+    old["_extra_state"] = torch.tensor([7, 0])
+    penalty.load_state_dict(old)
+    assert penalty.get_extra_state().tolist() == [7, 0, 0, 0]
+    assert choose(penalty, None, monkeypatch)
+
+
+def _decide(rank, meeting, found):
+    """In a process of its own, where the trial finds what no other finds."""
+    half._why_not = lambda *_: None if rank == 0 else "is no faster"
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+    with warnings.catch_warnings(record=True):
+        found.put((rank, half.half_pays(HALF, torch.device("cpu"))))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def test_processes_that_train_together_decide_alike(tmp_path):
+    context = torch.multiprocessing.get_context("spawn")
+    found = context.Queue()
+    processes = [context.Process(target=_decide, args=(k, tmp_path / "meeting", found)) for k in range(2)]
+    for process in processes:
+        process.start()
+    try:
+        answers = dict(found.get(timeout=120) for _ in processes)
+    finally:
+        for process in processes:
+            process.join(30)
+            process.kill()
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("swept_before", [False, True])
+def test_weights_that_change_are_refused_and_not_taken_from_before(swept_before, pays):
+    """They are kept in half precision from one sweep to the next."""
+    net, x = dense()
+    v = torch.randn_like(x)
+    J = jn.linearize(net, x, precision=HALF)
+    if swept_before:
+        with torch.no_grad():
+            J.jvp(v)
+    with torch.no_grad():
+        net[0].weight.mul_(2)
+    for product in (lambda: J.jvp(v), lambda: J.vjp(torch.randn(4, 10)), lambda: jn.FrobeniusPenalty()(J)):
+        with pytest.raises(InputError, match="weights have changed since linearize"):
+            product()
+    torch.testing.assert_close(
+        jn.linearize(net, x, precision=HALF).jvp(v), jn.linearize(net, x).jvp(v), rtol=0.02, atol=0.02
+    )
+
+
+def test_a_kept_weight_is_that_of_its_version():
+    """Even if nobody had checked."""
+    weight, lowered = nn.Parameter(torch.ones(3)), Lowered(HALF)
+    with torch.no_grad():
+        assert lowered._low(weight) is lowered._low(weight)
+        weight.mul_(2)
+        assert lowered._low(weight).tolist() == [2, 2, 2]
+
+
+def test_penalties_are_modules_all_the_same():
+    """With PyTorch's own half(), which takes the stored vectors along."""
+    penalty = jn.SpectralPenalty(0.1)
+    penalty(jn.linearize(dense()[0], torch.randn(4, 96)), index=torch.arange(4))
+    assert penalty.half().u.dtype == torch.float16

@@ -1,4 +1,23 @@
-"""Every error jacnorm raises on purpose is a JacnormError that says what was found and what to do."""
+"""Every error jacnorm raises on purpose is a JacnormError that says what was found and what to do.
+
+Warnings point at the line of the user's that led to them.
+"""
+
+import os
+import sys
+import warnings
+
+import torch
+
+OURS = tuple(os.path.dirname(file) + os.sep for file in (__file__, torch.__file__))
+
+
+def warn(message: str) -> None:
+    """At the innermost line that is neither ours nor PyTorch's, which calls modules and hooks."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(OURS):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)
 
 
 class JacnormError(Exception):

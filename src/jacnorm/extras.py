@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from .errors import JacnormError
+from .pytorch.outputs import Output
 
 NEEDED = ("foolbox", "jinja2", "matplotlib", "safetensors", "tqdm")
 
@@ -26,6 +27,7 @@ def card(
     classes: Sequence[str] | None = None,
     names: Sequence[str] | None = None,
     at: str | None = None,
+    output: Output = None,
     epsilon: float | None = None,
     attacked: int = 200,
     rerun: str | None = None,
@@ -47,6 +49,9 @@ def card(
         Names of the classes; of a table's features, or of all tokens by their number.
     at
         For tokens, the name of the embedding, if it is not plain which one takes them.
+    output
+        Of a model that returns more than a tensor, the name or position of the logits, or a function that
+        takes them from the rest, as in `linearize`. Without it they are found, and a warning says which.
     epsilon
         Strength of the attack, the largest change of a value: by default 8/255 of images, a quarter of a
         standard deviation of each feature. Texts are attacked by changing one token.
@@ -60,5 +65,5 @@ def card(
     from .lab.card import make_card
 
     how: dict[str, Any] = {"title": title, "data": data, "classes": classes, "names": names, "at": at}
-    how |= {"epsilon": epsilon, "attacked": attacked, "rerun": rerun}
+    how |= {"output": output, "epsilon": epsilon, "attacked": attacked, "rerun": rerun}
     return make_card(model, x, y, path, **how)

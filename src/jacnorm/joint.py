@@ -54,7 +54,7 @@ class JointLinearization(Linearization):
                 f"J has {len(self.shapes)} inputs: v must be a tuple with a tangent for each, None for zero; "
                 f"found {count}."
             )
-        batch, pieces = self.input_shape[0], list[Tensor]()
+        batch, pieces = self.input_shape[0], []
         for i, (v, shape) in enumerate(zip(vs, self.shapes, strict=True)):
             if v is None:
                 v = torch.zeros(batch, *shape, dtype=self.dtype, device=self.device)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_map
 
 from .engines.layers import Layer
@@ -122,6 +123,13 @@ class Linearization:
     def agreed(self, value: int) -> int:
         """The largest value among the processes that take products of a sharded model together."""
         return int(value) if self._sharding is None else self._sharding.agreed(value)
+
+    @property
+    def processes(self) -> list[Any]:
+        """The groups that train this network together, by DDP or FSDP; none if it is one process."""
+        if self._sharding is not None:
+            return self._sharding.processes
+        return [self.model.process_group] if isinstance(self.model, DistributedDataParallel) else []
 
     @property
     def engine(self) -> Literal["layerwise", "autograd"]:

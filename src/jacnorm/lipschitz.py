@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import fields
 from typing import Any, Literal, TypeVar, overload
@@ -10,7 +9,7 @@ from typing import Any, Literal, TypeVar, overload
 import torch
 from torch import Tensor, nn
 
-from .errors import InputError
+from .errors import InputError, warn
 from .estimators import Estimate, InducedNorm, induced_norm, spectral_norm
 from .estimators.induced import order
 from .estimators.measure import SMALL
@@ -173,10 +172,9 @@ def _tell_of_randomness(model: Any) -> None:
     modules = [m for root in modules_of(model).values() for m in root.modules()]
     training = next((type(m).__name__ for m in modules if m.training and "Drop" in type(m).__name__), None)
     which = f" ({training} is in training mode)" if training else ""
-    warnings.warn(
+    warn(
         f"The model draws random numbers{which}: σ is that of the network that was drawn, and is another one "
-        "each time. Call model.eval() first, unless you mean that.",
-        stacklevel=4,
+        "each time. Call model.eval() first, unless you mean that."
     )
 
 

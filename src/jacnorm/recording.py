@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,11 +20,11 @@ from .engines.rules import NotRecorded, OneWay
 from .engines.section import Section, inputs, side_by_side
 from .engines.tape import Plan, Step, Tape, Way, version
 from .engines.traced import check_plan
-from .errors import InputError, JacnormError, UnsupportedModelError
+from .errors import InputError, JacnormError, ModelError, UnsupportedModelError, warn
 from .joint import JointLinearization, joined
 from .linearization import Linearization
 from .pytorch.forwarding import replaced_forward
-from .pytorch.half import half_pays
+from .pytorch.half import Choice, pays_for
 from .pytorch.modules import modules_of, random_state, unchanged
 from .pytorch.outputs import Name, Output, chosen
 from .pytorch.precision import NOTHING, without_autocast
@@ -60,8 +59,8 @@ def linearize(
 
     engine
         "auto" records the model call by call: those with a rule by it, others by autograd, one by one. Where
-        a model hides its calls (torch.jit, own autograd functions, activation checkpointing), the whole model
-        is one step by autograd. "layerwise" refuses such a model; "autograd" makes any model one step.
+        a model hides its calls (torch.jit, own autograd functions, saved-tensor hooks), the whole model is
+        one step by autograd. "layerwise" refuses such a model; "autograd" makes any model one step.
     batch_norm
         In training mode the batch's statistics are constants to J, as the paper has it. "flowing" lets the
         penalty's gradient pass through the variance all the same, so that it does not depend on the scale
@@ -122,6 +121,7 @@ def request_for(
     precision: torch.dtype | None = None,
     through: Sequence[str] = (),
     coupled: bool = False,
+    choice: Choice | None = None,
 ) -> Request:
     shapes = None
     if isinstance(x, tuple) and at is None:
@@ -139,7 +139,7 @@ def request_for(
     if precision is not None:
         check_precision(precision, x)
         is_needed = x.dtype == torch.float32  # products of a model in half precision are taken in it anyway
-        precision = precision if is_needed and half_pays(precision, x.device.type) else None
+        precision = precision if is_needed and pays_for(choice, precision, x.device) else None
     sharding = None if tracing() else sharding_of(model)
     if sharding is not None and engine == "autograd":
         raise UnsupportedModelError(f"{SHARDED} engine='autograd' does not record them.")
@@ -148,7 +148,9 @@ def request_for(
 
 
 SHARDED = "The model's weights are sharded (fully_shard), so that J needs its calls one by one:"
-ELSEWHERE = "another process could not record it"
+ELSEWHERE = "another process could not record it, and says why"
+UNRECORDED, FAILED = 1, 2  # what a process tells the others of its run
+FAILURE = "linearize failed in another process, and its error says why. So it ends in all of them."
 
 
 def run_plainly(request: Request) -> tuple[Any, Tensor]:
@@ -170,10 +172,9 @@ def tell_of(name: Name | None, model: Any) -> None:
     if name is None or tracing() or (kind, name) in _told:
         return
     _told.add((kind, name))
-    warnings.warn(
+    warn(
         f"{kind} returns more than a tensor: J is the Jacobian of {name!r} in it. output={name!r} says so, "
-        "and another name or position chooses another one.",
-        stacklevel=4,
+        "and another name or position chooses another one."
     )
 
 
@@ -195,7 +196,7 @@ def linearized(request: Request) -> Linearization:
             if request.x.is_inference():
                 request = replace(request, x=request.x.clone())
             J = _recorded(request, known)
-    J.verified |= is_due
+    J.verified |= is_due and not request.x.is_meta
     tell_of(J.chosen, request.model)
     if not wants_gradients:
         J.detach_output()
@@ -208,9 +209,9 @@ def _recorded(request: Request, known: Verdict) -> Linearization:
         return _as_one_step(request, known, "asked for")
     if known.reason is None:
         trusted = known.layerwise and (known.independent or len(request.x) == 1)
-        if request.sharding is not None:
-            trusted = not request.sharding.agreed(not trusted)
-        for checks in (False, True) if trusted else (True,):
+        trusted = not request.agreed(not trusted)
+        attempts = (False,) if request.x.is_meta else (False, True) if trusted else (True,)
+        for checks in attempts:
             try:
                 J = _record(request, known, checks=checks)
                 J.verified = checks
@@ -283,22 +284,22 @@ def _record(request: Request, known: Verdict, *, checks: bool) -> Linearization:
         with NOTHING if request.sharding is None else _by_all(request.sharding):
             output = section.run(request.x, recorder, graph=checks)
             tape = recorder.tape()
-            if not checks and tape.way not in known.history.plans:  # another, with who knows what beside it
+            is_new = tape.way not in known.history.plans  # another, with who knows what beside it
+            if not checks and is_new and not request.x.is_meta:  # which has no values to compare
                 raise NotRecorded("not checked yet")
     except NotRecorded:
         recorder.undo.roll_back()
         raise
     if checks:
-        agreed = int if request.sharding is None else request.sharding.agreed
         with without_autocast(section.first.device):
             known.independent = request.coupled or check_independent(
-                tape, section.last.detach(), thoroughly=not known.independent, agreed=agreed
+                tape, section.last.detach(), thoroughly=not known.independent, agreed=request.agreed
             )
         known.learn(None, tape)
         known.settle()
         if recorder.hooked and not known.warned:
             known.warned = True
-            warnings.warn(HOOKED, stacklevel=5)
+            warn(HOOKED)
     return _made(tape, section, output, recorder, _without_rule(recorder, tape), request)
 
 
@@ -307,10 +308,19 @@ def _by_all(sharding: Sharding) -> Iterator[None]:
     """What fails in one of the processes that a model is sharded over fails in all."""
     try:
         yield
-    except (NotRecorded, JacnormError):
-        sharding.agreed(True)
+    except ModelError:  # in the middle of the run, where the others wait for weights and not for this
         raise
-    if sharding.agreed(False):
+    except NotRecorded:
+        if sharding.agreed(UNRECORDED) == FAILED:
+            raise UnsupportedModelError(FAILURE) from None
+        raise
+    except JacnormError:
+        sharding.agreed(FAILED)
+        raise
+    worst = sharding.agreed(0)
+    if worst == FAILED:
+        raise UnsupportedModelError(FAILURE)
+    if worst == UNRECORDED:
         raise NotRecorded(ELSEWHERE)
 
 
@@ -350,7 +360,7 @@ def _as_one_step(request: Request, known: Verdict, reason: str) -> Linearization
         )
     if recorder.hooked and not known.warned:
         known.warned = True
-        warnings.warn(HOOKED, stacklevel=5)
+        warn(HOOKED)
     first, last = section.first, section.last
     tape = one_step(first, last, gate)
     with without_autocast(first.device):
@@ -363,7 +373,7 @@ def _as_one_step(request: Request, known: Verdict, reason: str) -> Linearization
             )
             known.doubt = doubts(first, last) if tape.steps else None
             if known.doubt is not None:
-                warnings.warn(known.doubt, stacklevel=5)  # where linearize is called
+                warn(known.doubt)
     known.settle()
     for step in tape.steps:
         step.by_autograd.refusal = known.refusal

@@ -44,6 +44,10 @@ class Request:
     def kind(self) -> Kind:
         return kind(self.x, (*self.args, str(self.shapes or ""), _which(self.output)), self.kwargs)
 
+    def agreed(self, value: int) -> int:
+        """The largest value among the processes that a model is sharded over."""
+        return int(value) if self.sharding is None else self.sharding.agreed(value)
+
     def recorder(self, *, gate: Gate | None = None, check: Any = None) -> Recorder:
         return Recorder(
             flowing=self.batch_norm == "flowing",
@@ -51,6 +55,7 @@ class Request:
             given=self.given,
             check=check,
             precision=self.precision,
+            waits=self.sharding is not None,
         )
 
     def traced_recorder(self) -> TracedRecorder:

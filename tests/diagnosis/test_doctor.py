@@ -27,6 +27,7 @@ from jacnorm.pytorch.modules import unchanged
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch):
     monkeypatch.setattr("jacnorm.diagnosis.cost.SECONDS", 0)
+    monkeypatch.setattr("jacnorm.diagnosis.half.why_not", lambda *_: "is not tried here")
 
 
 def mlp(*between):
@@ -242,6 +243,38 @@ def test_cost(monkeypatch):
     assert cost.ratio == cost.penalty / cost.plain
 
 
+WIDE = nn.Sequential(nn.Linear(80, 70), nn.Tanh(), nn.Dropout(0.5), nn.Linear(70, 3))
+
+
+def test_what_half_precision_brings(monkeypatch):
+    monkeypatch.setattr("jacnorm.diagnosis.half.why_not", lambda *_: None)
+    monkeypatch.setattr("jacnorm.pytorch.half.half_pays", lambda *_: True)
+    found = jn.doctor(WIDE, torch.randn(8, 80))
+    assert 0.999 < found.cost.half.cosine < 1 - 1e-9  # the same masks, and other rounding
+    assert found.cost.ratio_in_half == found.cost.half.seconds / found.cost.plain > 1
+    said = f"a step takes {found.cost.ratio_in_half:.1f} times a plain one, in place of "
+    assert f"{said}{found.cost.ratio_with_index:.1f}. Its gradient has a cosine of" in found.verdict(
+        width=400
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "dtype", "why"),
+    [
+        (WIDE, torch.float32, "is not tried here"),
+        (WIDE, torch.float64, "is for models in float32: this one runs in float64"),
+        (WIDE, torch.bfloat16, "changes nothing: the model runs in half precision"),
+        (nn.Linear(80, 3), torch.float32, "is not tried here"),
+        (nn.Sequential(nn.Linear(63, 64), nn.ReLU()), torch.float32, "changes nothing: no linear layer, .*"),
+    ],
+)
+def test_why_half_precision_is_of_no_use(model, dtype, why):
+    model = copy.deepcopy(model).to(dtype)
+    found = jn.doctor(model, torch.randn(8, next(model.parameters()).shape[1], dtype=dtype))
+    assert re.fullmatch(why, found.cost.half)
+    assert f"Half     precision=torch.bfloat16 {found.cost.half}." in found.verdict(width=400)
+
+
 def test_memory_is_that_of_the_tensors_that_live():
     """A chain of maps without gradients to keep: what a plain step holds is known."""
     width, batch = 512, 64
@@ -256,10 +289,18 @@ def test_memory_is_that_of_the_tensors_that_live():
     assert step_cost(model, x).memory == cost.memory
 
 
-def test_what_cannot_be_watched_has_no_memory():
-    found = jn.doctor(torch.jit.script(mlp(nn.ReLU())), torch.randn(8, 4))
+class Failing:
+    """TorchScript compiles in one of its first runs, and fails if it is watched then."""
+
+    def __init__(self, before):
+        raise RuntimeError("The following operation failed in the TorchScript interpreter.")
+
+
+def test_what_cannot_be_watched_has_no_memory(monkeypatch):
+    monkeypatch.setattr("jacnorm.diagnosis.cost.Live", Failing)
+    found = jn.doctor(mlp(nn.ReLU()), torch.randn(8, 4))
     assert found.cost.memory is None
-    assert "Memory   not to be had" in str(found)
+    assert "Memory   not known" in str(found)
 
 
 class Layers(nn.Module):
@@ -379,7 +420,7 @@ def test_tokens_and_an_output_by_its_name():
     with pytest.raises(jn.InputError, match="at='embed'"):
         jn.doctor(Reader(), ids)
     found = jn.doctor(Reader(), ids, at="embed")
-    assert found.table().startswith("Reader, training mode: 6×5 → 6×3 ('logits'), from the output of 'embed'")
+    assert found.text().startswith("Reader, training mode: 6×5 → 6×3 ('logits'), from the output of 'embed'")
     assert [call.name for call in found.calls] == ["tanh", "sum", "linear"]
     assert found.cost is not None
     hidden = jn.doctor(Reader(), ids, at="embed", output=lambda out: out["hidden"].exp())

@@ -5,7 +5,7 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
-from hand import BATCH, RATE, by_hand, plain_runs, small_net
+from hand import BATCH, RATE, assert_in_half_precision, by_hand, plain_runs, small_net
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -161,3 +161,10 @@ def test_margins_get_their_labels(digits, tmp_path):
     fit = trainer(JacobianPenalty(jn.MarginPenalty(0.1)), tmp_path)
     fit.fit(Lit(), loader(digits, index=False))
     assert float(fit.callback_metrics["norm"]) > 0
+
+
+def test_products_in_half_precision(digits, tmp_path, half_pays):
+    model = Lit()
+    callback = JacobianPenalty(jn.SpectralPenalty(0.5), precision=torch.bfloat16)
+    trainer(callback, tmp_path).fit(model, loader(digits, index=True))
+    assert_in_half_precision(model.net, small_net(), digits)

@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 import torch
-from hand import BATCH, RATE, by_hand, plain_runs, small_net
+from hand import BATCH, RATE, assert_in_half_precision, by_hand, plain_runs, small_net
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from skorch.callbacks import Checkpoint
@@ -89,3 +89,8 @@ def test_once_an_epoch_the_penalty_reports(digits):
 def test_margins_get_their_labels(digits):
     net = classifier(penalty=jn.MarginPenalty(0.1)).fit(*digits)
     assert net.history[-1, "batches", -1, "norm"] > 0
+
+
+def test_products_in_half_precision(digits, half_pays):
+    net = classifier(penalty__weight=0.5, precision=torch.bfloat16).fit(*digits)
+    assert_in_half_precision(net.module_, small_net(), digits)

@@ -97,7 +97,7 @@ def test_training_makes_the_function_flatter(algorithm, environment, of):
     found = {}
     for weight in (0.0, STRONG):
         model = made(algorithm, environment, learning_rate=5e-3, **few, **sizes)
-        model.learn(192, callback=JacobianPenalty(jn.SpectralPenalty(weight), of))
+        model.learn(192, callback=JacobianPenalty(jn.SpectralPenalty(weight, iterations=2), of))
         part = part_of(model, of)
         observations, actions = batch(model, 64)
         J = jn.linearize(part.function, observations, *([actions] if part.takes_all else []))
@@ -159,3 +159,14 @@ def test_what_there_is_not():
         part_of(made(DQN, DISCRETE), "policy")
     with pytest.raises(InputError, match=r"of='actor': PPO has policy and critic\."):
         part_of(made(PPO, DISCRETE), "actor")
+
+
+def test_products_in_half_precision(half_pays):
+    values = {}
+    for precision in (None, torch.bfloat16):
+        model = made(PPO, CONTINUOUS)
+        callback = JacobianPenalty(jn.FrobeniusPenalty(0.7, "all"), precision=precision)
+        callback.init_callback(model)
+        model.set_logger(silent())
+        values[precision] = callback.value(batch(model)[0]).item()
+    assert 1e-6 < abs(values[torch.bfloat16] / values[None] - 1) < 0.02

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from hand import BATCH, RATE, by_hand, plain_runs
+from hand import BATCH, RATE, assert_in_half_precision, by_hand, plain_runs
 from oracles import arrived, dense, gradient, mean_sigma, push
 from torch import nn
 from torch.utils.data import SequentialSampler
@@ -107,7 +107,7 @@ class InOrder(RegularizedTrainer):
         return SequentialSampler(self.train_dataset)
 
 
-def trainer(model, data, penalty, folder, *, accumulate=1, **options):
+def trainer(model, data, penalty, folder, *, accumulate=1, precision=None, **options):
     arguments = TrainingArguments(
         output_dir=str(folder),
         optim="sgd",
@@ -122,7 +122,8 @@ def trainer(model, data, penalty, folder, *, accumulate=1, **options):
         use_cpu=True,
         **{"num_train_epochs": 2, "save_strategy": "no", **options},
     )
-    return InOrder(model, arguments, train_dataset=data, eval_dataset=data, penalty=penalty)
+    data_sets = {"train_dataset": data, "eval_dataset": data}
+    return InOrder(model, arguments, penalty=penalty, precision=precision, **data_sets)
 
 
 def image_set(digits, *, index):
@@ -193,3 +194,9 @@ def test_attention_is_recomputed_as_it_was_computed(tmp_path, digits):
         options = {"gradient_checkpointing": recompute, "max_steps": 2}
         trainer(model, image_set(digits, index=True), jn.SpectralPenalty(0.5), tmp_path, **options).train()
     torch.testing.assert_close(ended[1].state_dict(), ended[0].state_dict(), rtol=1e-4, atol=1e-6)
+
+
+def test_products_in_half_precision(digits, tmp_path, half_pays):
+    model, penalty = vit(), jn.SpectralPenalty(0.5)
+    trainer(model, image_set(digits, index=True), penalty, tmp_path, precision=torch.bfloat16).train()
+    assert_in_half_precision(model, vit(), digits, Logits)

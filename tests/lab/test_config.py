@@ -28,6 +28,7 @@ def test_defaults_are_the_papers():
         ({"weight": float("nan")}, "weight = nan"),
         ({"iterations": 0}, "iterations = 0"),
         ({"momentum": 1.0}, "momentum"),
+        ({"optimizer": "adagrad"}, "optimizer = 'adagrad': choose one of sgd, adam, adamw"),
         ({"schedule": "linear"}, "schedule = 'linear'"),
         ({"epsilon": "a lot"}, "epsilon = 'a lot': it must be a number, or a fraction like \"8/255\""),
         ({"epsilon": "1/0"}, "epsilon = '1/0': it must be a number"),
@@ -69,6 +70,8 @@ def test_ids_stay_what_they_were():
     paper = RunConfig(**lenet, method="frobenius", weight=0.1, seed=3)
     assert paper.id == "kmnist-lenet-frobenius-0.1-s3-4770b8dc5b"
     assert RunConfig().id != RunConfig(batch_norm="fixed").id
+    assert RunConfig().id == RunConfig(optimizer="sgd").id != RunConfig(optimizer="adam").id
+    assert RunConfig(optimizer="adam", momentum=0.5).id == RunConfig(optimizer="adam").id
 
 
 def test_settings_that_make_another_method():

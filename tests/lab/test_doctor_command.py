@@ -92,7 +92,7 @@ def test_input_is_not_for_runs(doctor, tmp_path):
     (tmp_path / "config.json").write_text("{}")
     code, _, err = doctor(tmp_path, "--input", "3")
     assert code == 2
-    assert "a run has its own images" in err
+    assert "a run and --data have samples of their own" in err
 
 
 def test_help_has_an_example(doctor, capsys):

@@ -177,7 +177,10 @@ def save_photos():
         ([*TRAIN, "--method", "adversarial"], "has no pixels from 0 to 1 to attack"),
         (["train", *TABLE, "--data-fingerprint", "1234"], "these settings are for data with 1234"),
         (["train", "--data", "empty"], "empty: no folders are in it"),
-        (["measure", "--net", "mlp", *TABLE, "--picture", "x.png"], "flowers.csv is a table"),
+        (
+            ["measure", "--net", "mlp", *TABLE, "--picture", "x.png"],
+            "--picture shows images; flowers.csv has rows",
+        ),
         (["evaluate", "--net", "mlp", *TABLE, "--noise"], "--noise is for pixels from 0 to 1"),
         (["evaluate"], "name the folders of runs, or --net"),
         (["evaluate", "--net", "mlp"], "--net needs --data"),

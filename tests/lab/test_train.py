@@ -15,6 +15,7 @@ from jacnorm.lab.progress import Progress
 from jacnorm.lab.run import DivergedError
 from jacnorm.lab.run_files import load_run, read_config
 from jacnorm.lab.train import train
+from jacnorm.pytorch import half
 
 
 def weights(folder, digits):
@@ -104,26 +105,61 @@ def test_same_seed_same_weights_and_another_seed_others(net, digits, tmp_path):
     assert any(not torch.equal(a[name], c[name]) for name in a)
 
 
-@pytest.mark.parametrize(
-    "method", ["none", "spectral", "spectral-bound", "frobenius", "margin", "adversarial"]
-)
-@pytest.mark.parametrize("net", ["mlp", "own_net:small", "own_net:smooth"])
-def test_resuming_ends_with_the_very_same_weights(method, net, digits, tmp_path, monkeypatch):
-    few = DataSet.of("digits", digits.train.take(torch.arange(200)), digits.test, digits.classes)
-    config = RunConfig(method=method, net=net, epochs=4, schedule="cosine", augment=True)
-    whole = train(config, few, tmp_path / "whole")
+def interrupted(config, data, folder, epoch, monkeypatch):
+    """A run that ends after this epoch, as if it had been killed."""
 
     class Stop(Exception):
         pass
 
-    def stop_after_two(self, metrics):
-        if metrics["epoch"] == 2:
+    def stop(self, metrics):
+        if metrics["epoch"] == epoch:
             raise Stop
 
     with monkeypatch.context() as patch:
-        patch.setattr(Progress, "epoch_done", stop_after_two)
+        patch.setattr(Progress, "epoch_done", stop)
         with pytest.raises(Stop):
-            train(config, few, tmp_path / "parts")
+            train(config, data, folder)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+def test_other_optimizers_take_the_steps_of_pytorchs(optimizer, digits, tmp_path):
+    """One epoch of l2: Adam has the decay in its gradient, AdamW beside it."""
+    from torch.nn.functional import cross_entropy
+
+    from jacnorm.lab.classification import start
+    from jacnorm.lab.data import batches
+
+    few = DataSet.of("digits", digits.train.take(torch.arange(300)), digits.test, digits.classes)
+    config = RunConfig(method="l2", weight=0.1, epochs=1, optimizer=optimizer, learning_rate=0.003)
+    train(config, few, tmp_path)
+    run = start(RunConfig(method="none"), few, "cpu")
+    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[optimizer]
+    theirs = kind(run.model.parameters(), 0.003, weight_decay=0.1)
+    for _, images, labels in batches(few.train, 32, torch.Generator().manual_seed(run.seed(0))):
+        theirs.zero_grad()
+        cross_entropy(run.model(images), labels).backward()
+        theirs.step()
+    assert_same(weights(tmp_path, few), run.model.state_dict())
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        *(
+            {"method": method}
+            for method in ("none", "spectral", "spectral-bound", "frobenius", "margin", "adversarial")
+        ),
+        *({"optimizer": name, "learning_rate": 0.002} for name in ("adam", "adamw")),
+        {"method": "l2", "optimizer": "adamw"},
+    ],
+    ids=lambda how: " ".join(map(str, how.values())),
+)
+@pytest.mark.parametrize("net", ["mlp", "own_net:small", "own_net:smooth"])
+def test_resuming_ends_with_the_very_same_weights(how, net, digits, tmp_path, monkeypatch):
+    few = DataSet.of("digits", digits.train.take(torch.arange(200)), digits.test, digits.classes)
+    config = RunConfig(net=net, epochs=4, schedule="cosine", augment=True, **how)
+    whole = train(config, few, tmp_path / "whole")
+    interrupted(config, few, tmp_path / "parts", 2, monkeypatch)
     with pytest.raises(UsageError, match="add --resume"):
         train(config, few, tmp_path / "parts")
     import jacnorm.trust.verdicts
@@ -137,6 +173,21 @@ def test_resuming_ends_with_the_very_same_weights(method, net, digits, tmp_path,
         assert {k: v for k, v in ours.items() if k not in timing} == {
             k: v for k, v in theirs.items() if k not in timing
         }
+
+
+def test_a_resumed_run_keeps_the_precision_that_it_began_with(digits, tmp_path, monkeypatch):
+    """Also where another one would be faster."""
+    few = DataSet.of("digits", digits.train.take(torch.arange(200)), digits.test, digits.classes)
+    config = RunConfig(method="spectral", precision="bfloat16", epochs=2)
+    monkeypatch.setattr(half, "_why_not", lambda *_: None)
+    half._tried.cache_clear()
+    train(config, few, tmp_path / "whole")
+    interrupted(config, few, tmp_path / "parts", 1, monkeypatch)
+    monkeypatch.setattr(half, "_why_not", lambda *_: "is no faster")
+    half._tried.cache_clear()
+    train(config, few, tmp_path / "parts", resume=True)
+    half._tried.cache_clear()
+    assert_same(weights(tmp_path / "whole", digits), weights(tmp_path / "parts", digits))
 
 
 def test_resuming_with_other_settings_is_refused(digits, tmp_path):

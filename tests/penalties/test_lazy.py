@@ -19,7 +19,9 @@ def net(norm=True, activation=nn.ReLU):
     return nn.Sequential(*layers, nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(12, 5)).double()
 
 
-X = torch.randn(4, 1, 6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+X = torch.randn(
+    4, 1, 6, 6, dtype=torch.float64, generator=torch.Generator(torch.get_default_device()).manual_seed(1)
+)
 
 
 def test_every_third_call_pays_for_three():

@@ -11,7 +11,7 @@ from torch import nn
 import jacnorm as jn
 
 F64 = torch.float64
-A = torch.randn(2, 6, 6, dtype=F64, generator=torch.Generator().manual_seed(3))
+A = torch.randn(2, 6, 6, dtype=F64, generator=torch.Generator(torch.get_default_device()).manual_seed(3))
 WEIGHTS = torch.tensor([0.3, 1.0, 0.0, 2.0], dtype=F64)  # of samples, where each has a value of its own
 
 
@@ -379,7 +379,7 @@ def test_bad_input():
     J = jn.linearize(net, x)
     with pytest.raises(jn.InputError, match=r"one number for each norm: of a vector of 3 it made \(\)"):
         jn.SpectralPenalty(h=Unkind.total)
-    with pytest.raises(jn.InputError, match=r"it made float"):
+    with pytest.raises(jn.InputError, match=r"it returned float"):
         jn.FrobeniusPenalty(h=Unkind.number)
     with pytest.raises(jn.InputError, match=r"h has no gradient"):
         jn.SchattenPenalty(h=Unkind.deaf)

@@ -5,19 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
-from weakref import finalize
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
+from ..linearization import Linearization
 from ..penalties import SpectralPenalty
+from ..pytorch.live import Live
 from ..pytorch.modules import modules_of, named_parameters, unchanged
 from ..pytorch.outputs import Output, chosen
 from ..recording import linearize
 from .examiner import wait_for
+from .half import HALF, Half, cosine, why_no_half
 
 SECONDS = 1.5  # more only where three rounds take longer
 LEAST_ROUNDS = 3
@@ -36,6 +37,7 @@ class Cost:
     penalty: float
     with_index: float
     memory: tuple[int, int] | None  # bytes at the peak of the first two, without the weights
+    half: Half | str  # with precision=torch.bfloat16, or why that is of no use
 
     @property
     def ratio(self) -> float:
@@ -44,6 +46,10 @@ class Cost:
     @property
     def ratio_with_index(self) -> float:
         return self.with_index / self.plain
+
+    @property
+    def ratio_in_half(self) -> float | None:
+        return self.half.seconds / self.plain if isinstance(self.half, Half) else None
 
 
 def step_cost(
@@ -56,19 +62,26 @@ def step_cost(
     def plain() -> Tensor:
         return chosen(model(x.clone()), output, len(x))[0].square().mean()
 
+    def linearized(precision: torch.dtype | None = None) -> Linearization:
+        return linearize(model, x, at=at, output=output, precision=precision)
+
     def with_penalty() -> Tensor:
-        J = linearize(model, x, at=at, output=output)
+        J = linearized()
         return J.output.square().mean() + penalty(J)
 
-    def with_index() -> Tensor:
-        J = linearize(model, x, at=at, output=output)
+    def with_index(precision: torch.dtype | None = None) -> Tensor:
+        J = linearized(precision)
         return J.output.square().mean() + stored(J, index=index)
 
     with unchanged(modules_of(model), x.device), torch.enable_grad():
         if not plain().requires_grad:
             return None
-        times = _quickest([plain, with_penalty, with_index], x.device, watch)
-        return Cost(times[0], times[1], times[2], _memory(model, x, plain, with_penalty))
+        why_not, losses = why_no_half(linearized()), [plain, with_penalty, with_index]
+        if why_not is None:
+            losses.append(partial(with_index, HALF))
+        times = _quickest(losses, x.device, watch)
+        half = why_not or Half(times[3], cosine(model, linearized))
+        return Cost(times[0], times[1], times[2], _memory(model, x, plain, with_penalty), half)
 
 
 def _quickest(losses: list[Callable[[], Tensor]], device: torch.device, watch: Watch) -> list[float]:
@@ -103,40 +116,11 @@ def _memory(model: Any, x: Tensor, *losses: Callable[[], Tensor]) -> tuple[int, 
 def _peak(loss: Callable[[], Tensor], model: Any, x: Tensor) -> int:
     """Of two steps, since the model may be verified in one of them."""
     found = []
+    weights = [t for m in modules_of(model).values() for t in (*m.parameters(), *m.buffers())]
     for _ in range(2):
         for _, p in named_parameters(modules_of(model)):
             p.grad = None
-        with _Held(model, x) as held:
+        with Live([x, *weights]) as live:
             loss().backward()
-        found.append(held.most)
+        found.append(live.most)
     return min(found)
-
-
-class _Held(TorchDispatchMode):
-    """Counts the bytes of all tensors that are made, while they live."""
-
-    def __init__(self, model: Any, x: Tensor):
-        super().__init__()
-        self.now = self.most = 0
-        before = [t for m in modules_of(model).values() for t in (*m.parameters(), *m.buffers())]
-        self._living = {t.untyped_storage()._cdata for t in (x, *before)}
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for y in tree_leaves(result):
-            if isinstance(y, Tensor):
-                self._add(y.untyped_storage())
-        return result
-
-    def _add(self, storage: Any) -> None:
-        key, size = storage._cdata, storage.nbytes()
-        if key in self._living:
-            return
-        self._living.add(key)
-        self.now += size
-        self.most = max(self.most, self.now)
-        finalize(storage, self._remove, key, size)
-
-    def _remove(self, key: int, size: int) -> None:
-        self._living.discard(key)
-        self.now -= size

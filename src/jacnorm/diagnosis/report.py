@@ -80,6 +80,7 @@ class Diagnosis:
             return "\n\n".join([*parts, _paragraph("Problem", [self.problem], width)])
         if self.cost is not None:
             parts.append(_paragraph("Cost", [self._cost(self.cost)], width))
+            parts.append(_paragraph("Half", [self._half(self.cost)], width))
             parts.append(_paragraph("Memory", [self._memory(self.cost)], width))
         parts.append(_paragraph("Engine", self._engine(), width))
         if self.warnings:
@@ -120,6 +121,18 @@ class Diagnosis:
             f"a training step with SpectralPenalty takes {cost.ratio:.1f} times a plain one "
             f"({_duration(cost.plain)} → {_duration(cost.penalty)}, {_samples(self.input_shape[0])}), and "
             f"{cost.ratio_with_index:.1f} times with penalty(J, index=idx)."
+        )
+
+    def _half(self, cost: Cost) -> str:
+        if isinstance(cost.half, str):
+            return f"precision=torch.bfloat16 {cost.half}."
+        cosine = cost.half.cosine
+        gradient = (
+            "" if cosine is None else f" Its gradient has a cosine of {cosine:.5f} with the float32 one."
+        )
+        return (
+            f"with precision=torch.bfloat16 and index=idx a step takes {cost.ratio_in_half:.1f} times a "
+            f"plain one, in place of {cost.ratio_with_index:.1f}.{gradient}"
         )
 
     def _memory(self, cost: Cost) -> str:

@@ -39,6 +39,9 @@ class Ancestry:
         return False
 
 
+STARTS_A_RECORD = "_starts_a_record"  # of a leaf that stands for x while calls are verified
+
+
 def leaves_of(y: Tensor) -> list[Tensor]:
     """The parameters that y was made of, as autograd sees it."""
     seen, waiting, found = set[Any](), [y.grad_fn], list[Tensor]()
@@ -47,7 +50,8 @@ def leaves_of(y: Tensor) -> list[Tensor]:
         if node is None or node in seen:
             continue
         seen.add(node)
-        if (leaf := getattr(node, "variable", None)) is not None:
+        leaf = getattr(node, "variable", None)
+        if leaf is not None and not hasattr(leaf, STARTS_A_RECORD):
             found.append(leaf)
         waiting += [parent for parent, _ in node.next_functions]
     return found

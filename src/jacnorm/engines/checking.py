@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UnsupportedModelError
-from ..pytorch.precision import at_least_single
+from ..pytorch.precision import at_least_single, without_autocast
 from .by_autograd import OwnCall, by_itself
 from .own import take_back, wrong_gradient
 from .rules import RULES, Call
@@ -97,7 +97,7 @@ def _compared(own: OwnCall, followed: list[Any], step: Step, call: Call, y: Any)
     own.outputs = theirs_y = []  # large, and not needed any more
     c = Parts(cs) if RULES[step.name].parts else cs[0]
     theirs_c = cs[0] if count == 1 else Parts([*cs, *[None] * (count - len(cs))])
-    with torch.no_grad():
+    with torch.no_grad(), without_autocast(device):  # as products are taken
         theirs = own.graph.pull(theirs_c)
         del own.graph  # which keeps what the call has computed
         try:

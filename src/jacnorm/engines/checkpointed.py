@@ -128,13 +128,15 @@ def _record(recorder: Recorder, call: partial[Any]) -> Any:
 
 
 class Inside(Recorder):
-    """Records one run of a checkpointed function. The first run is a part of the model's, `around`."""
+    """Records one run of a checkpointed function. The first run is a part of the model's, or of another
+    checkpointed function's: `around`."""
 
     def __init__(self, flowing: bool, precision: torch.dtype | None, around: Recorder | None = None):
         super().__init__(
             flowing=flowing, precision=precision, check=None if around is None else around._check
         )
         self._around = around
+        self._is_replay: bool = around is None or getattr(around, "_is_replay", False)
         self._second_run = around is None or around._second_run
         if around is not None:
             self.undo, self.layers, self.without_rule = around.undo, around.layers, around.without_rule
@@ -166,7 +168,7 @@ class Inside(Recorder):
         bound = BATCH_NORM.bind(*args, **kwargs)
         bound.apply_defaults()
         if bound.arguments["training"]:
-            if self._around is None:
+            if self._is_replay:
                 bound.arguments["running_mean"] = bound.arguments["running_var"] = None
             elif self._second_run:
                 raise UnsupportedModelError(BATCH_NORM_OF_PART)
@@ -272,6 +274,7 @@ class Replay:
     def _as_it_was(self) -> Iterator[None]:
         before = [(device, random_state(device)) for device, _ in self._random]
         with ExitStack() as stack:
+            stack.enter_context(seeing_checkpoints())
             for kind, dtype, enabled in self._autocast:
                 stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled))
             for device, state in self._random:

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .tape import Step
+from ..pytorch.tracing import tracing
+from .tape import Step, Tape, version
 
 PRODUCTS = frozenset(
     [
@@ -27,11 +28,11 @@ Function = Callable[..., Any]
 
 
 class Lowered:
-    """Makes steps run in `dtype`. Weights are turned into it once per sweep and back."""
+    """Makes steps run in `dtype`. Weights are turned into it once per record."""
 
     def __init__(self, dtype: torch.dtype):
         self.dtype = dtype
-        self._weights: dict[int, tuple[Tensor, Tensor]] = {}
+        self._weights: dict[int, tuple[Tensor, int, Tensor]] = {}  # with their versions
 
     def step(self, step: Step, weights: Sequence[Tensor]) -> Step:
         """The step in half precision, if that saves time. `weights` are what the steps read, by position."""
@@ -52,12 +53,18 @@ class Lowered:
     def _low(self, value: Any) -> Any:
         if not isinstance(value, Tensor) or value.dtype != torch.float32:
             return value
-        if torch.is_grad_enabled() or not (value.is_leaf and value.requires_grad):
+        if tracing() or torch.is_grad_enabled() or not (value.is_leaf and value.requires_grad):
             return value.to(self.dtype)
         known = self._weights.get(id(value))
-        if known is None:
-            known = self._weights[id(value)] = value, value.to(self.dtype)
-        return known[1]
+        if known is None or known[0] is not value or known[1] != version(value):
+            known = self._weights[id(value)] = value, version(value), value.to(self.dtype)
+        return known[2]
+
+
+def is_lowered(tape: Tape, dtype: torch.dtype) -> bool:
+    """Whether any of its steps would run in half precision."""
+    lowered, values = Lowered(dtype), tape.values()
+    return any(lowered.step(step, values) is not step for step in tape.steps)
 
 
 def _raised(found: Any) -> Any:

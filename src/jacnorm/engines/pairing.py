@@ -22,7 +22,8 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from ..errors import InputError
 from ..pytorch.tracing import inside_torch_func, tracing
 from .by_autograd import gradient
-from .tape import Slot, Step, Tape
+from .followed import CallByCall
+from .tape import Parts, Slot, Step, Tape
 
 OUTPUT = -1 << 62  # a number that no read has
 Again = Callable[[], Tensor]
@@ -161,6 +162,8 @@ class Pairing:
 
 
 def _is_half(c: Any) -> bool:
+    if isinstance(c, Parts):
+        return any(map(_is_half, c))
     return isinstance(c, Tensor) and c.dtype == torch.float16
 
 
@@ -254,9 +257,10 @@ class _Once(torch.autograd.Function):
 
 def product(tape: Tape, direction: Literal["push", "pull"], w: Tensor) -> Tensor | None:
     """J v or Jᵀu, differentiable in w and in all that learns."""
-    is_followed = tracing() or inside_torch_func() or tape.is_piecewise_linear  # by autograd, call by call
-    if is_followed or not torch.is_grad_enabled():
+    if tape.is_piecewise_linear or not torch.is_grad_enabled():  # autograd follows it as it is
         return tape.jvp(w) if direction == "push" else tape.vjp(w)
+    if tracing() or inside_torch_func():
+        return tape.jvp(w, CallByCall()) if direction == "push" else tape.vjp(w, CallByCall())
     edges = tape.edges()
     result: Tensor | None = _Product.apply(w, tape, direction, list(edges), *edges.values())
     return result

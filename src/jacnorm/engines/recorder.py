@@ -50,7 +50,8 @@ class Recorder(TorchFunctionMode):
     """Follows every tensor that depends on the one given to `begin`, until the one given to `end`.
 
     A call without a rule is a step by autograd. What spoils the whole record raises `NotRecorded`, and
-    `undo` takes back what the run has changed. With a gate nothing is recorded: the whole model is to be
+    `undo` takes back what the run has changed. (`waits`: when the run is over. Where processes gather weights
+    together, all must come to the end of it.) With a gate nothing is recorded: the whole model is to be
     one step by autograd, and batch norm is told when its statistics must pass no gradient (see
     `engines/batchnorm.py`).
     """
@@ -64,6 +65,7 @@ class Recorder(TorchFunctionMode):
         slots: Slots | None = None,
         check: Checker | None = None,
         precision: torch.dtype | None = None,
+        waits: bool = False,
     ):
         super().__init__()
         self.statistics: list[Statistics | None] = []  # of each batch norm; None in evaluation mode
@@ -78,6 +80,8 @@ class Recorder(TorchFunctionMode):
         self.undo = Undo(keeps=gate is None)
         self.without_grad: str | None = None  # the first call that was made under no_grad
         self.hooked = False  # the model has registered a hook on a tensor
+        self._waits = waits
+        self._reason: NotRecorded | None = None  # that waits for the end of the run
         self._source: Slot | None = None
         self._target: Slot | None = None
         self._ancestry: Ancestry | None = None
@@ -98,6 +102,8 @@ class Recorder(TorchFunctionMode):
         return self._gate is None and self.slots.any_in([args, kwargs])
 
     def tape(self) -> Tape:
+        if self._reason is not None:
+            raise self._reason
         if self._source is None or self._target is None:
             raise NotRecorded(self._hidden(NO_WAY))
         if self.reads.spoilt or self.writer.is_spoilt:
@@ -121,6 +127,16 @@ class Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         if self._gate is not None:
             return self._call_unrecorded(func, args, kwargs)
+        if not self._waits:
+            return self._followed(func, args, kwargs)
+        if self._reason is None:
+            try:
+                return self._followed(func, args, kwargs)
+            except NotRecorded as no:
+                self._reason = no
+        return func(*args, **kwargs)
+
+    def _followed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         slots = self.slots.each(args)
         if slots.count(None) < len(slots) or (kwargs and self.slots.any_in(kwargs)):
             return self._call(func, args, kwargs, slots)
@@ -180,12 +196,13 @@ class Recorder(TorchFunctionMode):
         return y
 
     def _through_hook(self, run: partial[Any]) -> Any:
-        """An identity that a module with a full backward hook inserts."""
+        """An identity that a module with a full backward hook inserts, where its arguments have gradients.
+        It is no step: the way through the model is the same without it."""
         ys = run()
         for x, y in zip(tensors(run.args), ys, strict=True):
             slot = self.slots.of(x)
             if slot is not None and y is not x:
-                self.writer.add_identity(hooks.NAME, slot, y)
+                self.slots.add_name(y, slot)
         return ys
 
     def _check_others(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from ..pytorch.outputs import Name, Output, chosen
 from ..pytorch.sharded import Sharding
 from ..pytorch.tracing import uncompiled
 from ..trust.checks import check_output, run
-from .ancestry import Ancestry
+from .ancestry import STARTS_A_RECORD, Ancestry
 from .checkpointed import check_outside, count_outside, seeing_checkpoints
 from .hooks import seeing_module_hooks
 from .recorder import Recorder
@@ -168,13 +168,15 @@ def _leaf(x: Tensor) -> Tensor:
     if x.requires_grad:
         return x.view_as(x)
     try:
-        return x.detach().requires_grad_()
+        leaf = x.detach().requires_grad_()
     except RuntimeError as error:
         raise UnsupportedModelError(
             "A transform of torch.func (grad, vjp, vmap, …) goes through linearize only where the layerwise "
             "engine serves and knows the model: call linearize once outside of it. For other models give "
             "functional_call parameters that require gradients, and differentiate with torch.autograd.grad."
         ) from error
+    setattr(leaf, STARTS_A_RECORD, True)
+    return leaf
 
 
 def _submodule(model: Any, name: str) -> nn.Module:

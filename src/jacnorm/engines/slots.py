@@ -36,6 +36,10 @@ class Slots:
         self._found[id(y)] = (weakref.ref(y), _version(y), slot)
         return slot
 
+    def add_name(self, y: Tensor, slot: Slot) -> None:
+        """y is what is in this slot already."""
+        self._found[id(y)] = (weakref.ref(y), _version(y), slot)
+
     def bundle(self) -> Slot:
         """A number for several results together."""
         self.dtypes.append(self.dtypes[0])

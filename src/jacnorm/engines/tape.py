@@ -15,6 +15,7 @@ from ..pytorch.sharded import gathered
 from ..pytorch.tracing import inside_torch_func, tracing
 
 if TYPE_CHECKING:
+    from .followed import CallByCall
     from .pairing import Pairing
 
 Slot = int  # names one activation of the recorded run
@@ -23,7 +24,7 @@ HANDS_ON = frozenset(
     [
         *("dropout", "dropout1d", "dropout2d", "dropout3d", "feature_dropout", "alpha_dropout"),
         *("feature_alpha_dropout", "contiguous", "flatten", "positive", "to", "type", "type_as"),
-        *("float", "double", "half", "bfloat16", "cpu", "cuda", "backward_hook"),
+        *("float", "double", "half", "bfloat16", "cpu", "cuda"),
     ]
 )
 FREED = (
@@ -202,7 +203,7 @@ class Tape:
     def _with_weights(self, steps: Iterable[Step]) -> Iterable[Step]:
         return gathered(steps) if self._is_sharded else steps
 
-    def jvp(self, v: Tensor, pairing: Pairing | None = None) -> Tensor:
+    def jvp(self, v: Tensor, pairing: Pairing | CallByCall | None = None) -> Tensor:
         """Forward mode: W_R v of the paper."""
         if not self._last_use:
             self._last_use = {s: i for i, step in enumerate(self.steps) for s in step.sources}
@@ -219,7 +220,7 @@ class Tape:
         assert result is not None
         return result
 
-    def vjp(self, u: Tensor, pairing: Pairing | None = None) -> Tensor | None:
+    def vjp(self, u: Tensor, pairing: Pairing | CallByCall | None = None) -> Tensor | None:
         """Backward mode: W_Rᵀ u, or None where no step leads from the input to the output."""
         values = self.values()
         cotangents: dict[Slot, Any] = {self.target: u}

@@ -77,9 +77,6 @@ class Writer:
         for step in self.steps[begin:end]:
             step.within = (*step.within, module)
 
-    def add_identity(self, name: str, source: Slot, y: Tensor) -> None:
-        self.steps.append(Step(name, (source,), self.slots.new(y), lambda t: t, lambda c: (c,), False))
-
     def add_by_autograd(
         self,
         name: str,

@@ -13,7 +13,19 @@ from ..pytorch.precision import in_full_precision
 from ..trust.checks import check_count
 from .gram import MAX_BYTES, both_ways, bytes_of, rows
 from .measure import SMALL, spectral_norm
-from .operator import Matrix, Operator, Transposed, as_operator, column, flat, is_wide, norms, size, start
+from .operator import (
+    Matrix,
+    Operator,
+    Transposed,
+    all_done,
+    as_operator,
+    column,
+    flat,
+    is_wide,
+    norms,
+    size,
+    start,
+)
 from .transforms import Weighted
 
 # Random vectors from which the size of J's columns is guessed, where they are too many to be computed.
@@ -118,7 +130,7 @@ def _climb(J: Operator, p: float, v: Tensor, max_iterations: int) -> tuple[Tenso
         new = _vertex(J.vjp(w), p)
         pushed = J.jvp(new)
         better = norms(pushed) > norms(w)
-        if not better.any():
+        if all_done(J, ~better):
             break
         v, w = torch.where(column(better, v), new, v), torch.where(column(better, w), pushed, w)
     return norms(w), v

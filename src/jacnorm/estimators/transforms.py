@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from .operator import Operator, as_operator, flat, start
+from .operator import Operator, agreement, as_operator, flat, start
 
 Map = Callable[[Tensor], Tensor]
 Constant = Tensor | tuple[Map, Map] | Operator
@@ -46,7 +46,7 @@ class Weighted:
             check_maps("D", D, J, J.input_shape, J.input_shape)
             self._push, self._pull = D
         self.input_shape, self.output_shape = J.input_shape, J.output_shape
-        self.dtype, self.device = J.dtype, J.device
+        self.dtype, self.device, self.agreed = J.dtype, J.device, agreement(J)
 
     def jvp(self, v: Tensor, pairing: Any = None) -> Tensor:
         return _jvp(self._J, self._push(v), pairing)

@@ -30,7 +30,7 @@ class JacobianPenalty(Callback):
     first call of `module` in the step: an attribute of the LightningModule, by default itself (`self(x)`) or
     its only child with parameters (`self.net(x)`). Wrap the data set in `indexing.WithIndex` for warm starts.
     Of a network that returns more than a tensor, `output` names the one that is meant; logits are found
-    without. The penalty's state is kept in Lightning's checkpoints.
+    without. `precision` is that of `linearize`. The penalty's state is kept in Lightning's checkpoints.
     Penalties that need labels take the second part of a batch, or what is called "labels" or "label" in it.
     """
 
@@ -41,8 +41,10 @@ class JacobianPenalty(Callback):
         *,
         batch_norm: BatchNorm = "flowing",
         output: Output = None,
+        precision: torch.dtype | None = None,
     ):
         self.penalty, self.module, self.batch_norm, self.output = penalty, module, batch_norm, output
+        self.precision = precision
         self._seen: list[Tensor] = []
         self._reports = OnceAnEpoch(penalty)
 
@@ -54,7 +56,7 @@ class JacobianPenalty(Callback):
                 "With manual optimization the loss is not Lightning's to change. In training_step, take "
                 "J = jacnorm.linearize(self.net, x) and add penalty(J) before self.manual_backward(loss)."
             )
-        how: Any = {"batch_norm": self.batch_norm, "output": self.output}
+        how: Any = {"batch_norm": self.batch_norm, "output": self.output, "precision": self.precision}
         watch = Watch(*self._watched(pl_module), linearize=self.penalty.linearize, **how)
         pl_module.training_step = self._penalized(pl_module, watch)  # type: ignore[method-assign]
 

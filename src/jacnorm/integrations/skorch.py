@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from skorch import NeuralNet, NeuralNetClassifier
 from skorch.callbacks import PassthroughScoring
 from torch import Tensor
@@ -23,7 +24,7 @@ class RegularizedNet(NeuralNet):
 
     `penalty` is a class or an instance, as `criterion` is, so that a grid search can go over penalty__weight.
     The Jacobian is that of what the module returns, or of `output` in it: let it be logits, not
-    probabilities.
+    probabilities. `precision` is that of `linearize`.
     """
 
     def __init__(
@@ -32,13 +33,11 @@ class RegularizedNet(NeuralNet):
         penalty: Any = SpectralPenalty,
         batch_norm: BatchNorm = "flowing",
         output: Output = None,
+        precision: torch.dtype | None = None,
         **kwargs: Any,
     ):
-        self.penalty, self.batch_norm, self.output = (
-            penalty,
-            batch_norm,
-            output,
-        )  # first, or skorch takes an instance for a part
+        # First, or skorch takes an instance for a part.
+        self.penalty, self.batch_norm, self.output, self.precision = penalty, batch_norm, output, precision
         super().__init__(*args, **kwargs)
 
     @property
@@ -55,7 +54,7 @@ class RegularizedNet(NeuralNet):
 
     def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
         super().on_train_begin(*args, **kwargs)
-        how: Any = {"batch_norm": self.batch_norm, "output": self.output}
+        how: Any = {"batch_norm": self.batch_norm, "output": self.output, "precision": self.precision}
         self._watch = Watch(self.module_, linearize=self.penalty_.linearize, **how)
         self._reports = OnceAnEpoch(self.penalty_)
 

@@ -87,18 +87,21 @@ class JacobianPenalty(AddedLoss):
         the observations, at those of each batch. "critic": that of the values. By default the policy, and
         for DQN the value network, which is all it has.
 
+    precision
+        That of `jacnorm.linearize`.
+
     PPO, A2C, SAC, TD3, DDPG and DQN. The penalty runs the network once more.
     """
 
-    def __init__(self, penalty: Penalty, of: str | None = None):
+    def __init__(self, penalty: Penalty, of: str | None = None, *, precision: torch.dtype | None = None):
         super().__init__(of)
-        self.penalty = penalty
+        self.penalty, self.precision = penalty, precision
         self._reports = OnceAnEpoch(penalty)
 
     def value(self, observations: Tensor, *args: Any) -> Tensor:
         x = observations if observations.is_floating_point() else observations.float()
         others = args if self.part.takes_all else ()
-        J = self.penalty.linearize(self.part.function, x, *others)
+        J = self.penalty.linearize(self.part.function, x, *others, precision=self.precision)
         value = self.penalty(J)
         for name, number in measures(self.penalty, value).items():
             self.logger.record_mean(f"train/{name}", float(number))

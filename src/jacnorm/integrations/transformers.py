@@ -28,8 +28,8 @@ class RegularizedTrainer(Trainer):
     The Jacobian is that of the logits, or of `output` (a name, a position or a function), with respect to the
     model's main input (`pixel_values`) or, where that is tokens, to their embeddings. With the samples'
     positions in a column `index` of the train set (`indexing.WithIndex` makes one) the penalty starts warm.
-    Its state is kept in the checkpoints. A Trainer of your own becomes
-    class Mine(RegularizedTrainer, YourTrainer).
+    `precision` is that of `linearize`. The penalty's state is kept in the checkpoints. A Trainer of your
+    own becomes class Mine(RegularizedTrainer, YourTrainer).
     """
 
     def __init__(
@@ -38,12 +38,13 @@ class RegularizedTrainer(Trainer):
         penalty: Penalty,
         batch_norm: BatchNorm = "flowing",
         output: Output = None,
+        precision: torch.dtype | None = None,
         **kwargs: Any,
     ):
         super().__init__(*args, **kwargs)
         self.penalty = penalty
         module = self.accelerator.unwrap_model(self.model)
-        how: Any = {"batch_norm": batch_norm, "output": output}
+        how: Any = {"batch_norm": batch_norm, "output": output, "precision": precision}
         self._watch = Watch(module, linearize=penalty.linearize, **how)
         self._reports = OnceAnEpoch(penalty)
         self._measured: list[dict[str, Tensor]] = []  # since the last log

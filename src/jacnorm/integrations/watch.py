@@ -39,11 +39,13 @@ class Watch:
         batch_norm: BatchNorm = "flowing",
         linearize: Callable[..., Linearization] = linearize,  # or a penalty's
         output: Output = None,  # which of what they return
+        precision: torch.dtype | None = None,  # of products
     ):
         self._output = main_output if output is None else output
         self._calls = [_Call(module) for module in modules]
         self._linearize = linearize
         self._batch_norm: BatchNorm = batch_norm
+        self._precision = precision
         self._J: Linearization | None = None
         self._busy = False
 
@@ -75,7 +77,11 @@ class Watch:
         x, run = _of_main_input(call.module, plain, args, kwargs)
         self._busy = True
         try:
-            how: Any = {"batch_norm": self._batch_norm, "output": self._output}
+            how: Any = {
+                "batch_norm": self._batch_norm,
+                "output": self._output,
+                "precision": self._precision,
+            }
             self._J = self._linearize(call, x, run, args, kwargs, **how)
         finally:
             self._busy = False
@@ -157,6 +163,8 @@ def measures(penalty: Penalty, value: Tensor) -> dict[str, Tensor]:
     found = {"penalty": value.detach()}
     if isinstance(penalty, NormPenalty) and penalty.norms is not None:
         found[name_of(penalty)] = penalty.norms.mean()
+    if isinstance(penalty, NormPenalty) and penalty.steering is not None:
+        found["penalty_weight"] = torch.tensor(penalty.weight)
     return found
 
 

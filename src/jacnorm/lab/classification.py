@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,9 @@ from .data import load as load_data
 from .data.catalog import check_name
 from .errors import UsageError
 from .nets import NETS, NetError, Normalized, build, check_fits, fingerprint, is_own, normalized
+from .optimizers import SGD, Adam
 from .progress import Progress, Tally
-from .run import SGD, Run, Share
+from .run import Run, Share
 from .wording import did_you_mean
 
 HELD_OUT = 1 / 6  # of the train split, under the protocol "held-out"
@@ -51,8 +52,7 @@ class Classification(Run):
         super().__init__(config, share)
         self.config, self.model, self.data = config, model, data
         self.device = model.mean.device
-        weight_decay = config.weight if config.method == "l2" else 0.0
-        self.optimizer = SGD(model.parameters(), config.learning_rate, config.momentum, weight_decay)
+        self.optimizer = make_optimizer(config, model.parameters())
         self.penalty = make_penalty(config, share.rank)
         self.reports, self.reported = OnceAnEpoch(self.penalty), dict[str, float]()  # in this epoch
         self.noise = torch.Generator(self.device)  # where attacks start
@@ -81,18 +81,14 @@ class Classification(Run):
         return validate(self, self.data.test.to(self.device), "the test split")
 
     def tensors(self) -> dict[str, Tensor]:
-        velocity = {str(i): v for i, v in enumerate(self.optimizer.velocity)}
-        kept = {"model": self.model.state_dict(), "momentum": velocity}
+        kept = {"model": self.model.state_dict(), "momentum": self.optimizer.tensors()}
         if self.penalty is not None:
             kept["penalty"] = self.penalty.state_dict()
         return {name: t for part, of in kept.items() for name, t in prefixed(part, of).items()}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         self.model.load_state_dict(part("model", tensors))
-        momentum = part("momentum", tensors)
-        for i, velocity in enumerate(self.optimizer.velocity):
-            if str(i) in momentum:  # older files have none for a parameter that had no gradient yet
-                velocity.copy_(momentum[str(i)])
+        self.optimizer.load(part("momentum", tensors))
         if self.penalty is not None:
             self.penalty.load_state_dict(part("penalty", tensors))
 
@@ -142,7 +138,7 @@ def quality(m: Mapping[str, Any]) -> str:
 
 
 def load(config: RunConfig, data_root: Path | str | None, runs: Path) -> DataSet:
-    data = load_data(config.data, data_root, label=config.label_column)
+    data = load_data(config.data, data_root, **config.how_to_read)
     config.with_data(data)
     return data
 
@@ -154,7 +150,7 @@ def start(
     run_data = trained_on(config, data)
     shape = tuple(data.train.images.shape[1:])
     body = build(config.net, shape, len(data.classes), config.width, config.output)
-    model = normalized(body, run_data).to(device)
+    model = normalized(body, run_data, at=config.at).to(device)
     check_fits(model, data)
     return Classification(config, data, model, share or Share())
 
@@ -177,14 +173,17 @@ def told(config: RunConfig, result: dict[str, Any]) -> str:
     test = result["test"]
     return (
         f"{config.label} on {config.data}: test accuracy {test['accuracy']:.2%}, loss {test['loss']:.4f}, "
-        f"mean σ {test['sigma']:.3f} (normalized input, first {test['sigma_images']} images)"
+        f"mean σ {test['sigma']:.3f} ({test.get('sigma_of', 'normalized input')}, first "
+        f"{test['sigma_images']} {'images' if 'sigma_of' not in test else 'texts'})"
     )
 
 
 def check_start(config: RunConfig, data: DataSet) -> None:
     """Check that the net can be built and takes these images, before a folder or a process is made."""
     if config.augment and data.train.images.dim() != 4:
-        raise UsageError(f"augment = true: {data.name} is a table; crops and mirror images are for images")
+        raise UsageError(
+            f"augment = true: {data.name} has {data.what}; crops and mirror images are for images"
+        )
     if config.method == "adversarial" and not data.is_pixels:
         raise UsageError(f'method = "adversarial": {data.name} has no pixels from 0 to 1 to attack')
     try:
@@ -192,6 +191,14 @@ def check_start(config: RunConfig, data: DataSet) -> None:
             start(config, data, "cpu")
     except UsageError as error:
         raise UsageError(f"net = {config.net!r}: {error}") from error
+
+
+def make_optimizer(config: RunConfig, parameters: Iterable[nn.Parameter]) -> SGD | Adam:
+    """Method `l2` is its own weight decay."""
+    decay = config.weight if config.method == "l2" else 0.0
+    if config.optimizer == "sgd":
+        return SGD(parameters, config.learning_rate, config.momentum, decay)
+    return Adam(config.optimizer, parameters, config.learning_rate, decay)
 
 
 def make_penalty(config: RunConfig, rank: int = 0) -> Penalty | None:
@@ -287,7 +294,7 @@ def train_step(
             penalty = torch.zeros_like(loss)
         else:
             half = torch.bfloat16 if config.precision == "bfloat16" else None
-            how: Any = {"batch_norm": config.batch_norm, "precision": half}
+            how: Any = {"batch_norm": config.batch_norm, "precision": half, "at": run.model.at}
             J = run.penalty.linearize(run.body, x, **how)
             output = J.output
             loss = F.cross_entropy(output, labels)
@@ -322,10 +329,11 @@ def score(model: Normalized, split: Split, batch_size: int = 500) -> dict[str, f
         loss += float(F.cross_entropy(output, labels, reduction="sum"))
         correct += float((output.argmax(1) == labels).sum())
     first = split.images[:SIGMA_IMAGES]
-    J = linearize(model.body, model.normalize(first))
+    J = linearize(model.body, model.normalize(first), at=model.at)
     return {
         "loss": loss / len(split),
         "accuracy": correct / len(split),
         "sigma": float(spectral_norm(J).sigma.mean()),
         "sigma_images": len(first),
+        **({} if model.at is None else {"sigma_of": f"at {model.at}"}),
     }

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from .data.own import is_own as is_own_data
 from .nets import is_own
-from .settings import ONE_OR_MORE, PART, POSITIVE, Bound, Kind, Settings, configured, setting
+from .optimizers import NAMES as OPTIMIZERS
+from .settings import ONE_OR_MORE, PART, POSITIVE, Bound, Kind, Quantities, Settings, configured, setting
 from .settings import ConfigError as ConfigError  # others take it from here
 from .tasks.kinds import DQNSettings, GANSettings, PolicySettings
 from .wording import did_you_mean
@@ -45,6 +46,10 @@ class RunConfig(Settings):
         "images by class, a .csv or .parquet table, package.module:factory",
     )
     label_column: str = setting("", "the column of a table with the classes")
+    tokens: bool = setting(False, "x of your own data are tokens, whole numbers (N, length)")
+    at: str = setting(
+        "", "for a net on tokens, the embedding at which J begins (default: the only one of the net)"
+    )
     data_fingerprint: str = setting("", "the fingerprint of your own data; the data must match it")
     net: str = setting(
         "mlp", "mlp, lenet, vgg16, resnet18, or your own package.module:factory (called without arguments)"
@@ -60,8 +65,11 @@ class RunConfig(Settings):
         Bound(POSITIVE.holds, 'positive; method = "none" has no penalty'),
         method="l2 spectral-bound frobenius spectral analytic margin",
     )
-    learning_rate: float = setting(0.01, "learning rate of SGD", POSITIVE)
-    momentum: float = setting(0.8, "momentum of SGD", Bound(lambda v: 0 <= v < 1, "in [0, 1)"))
+    optimizer: str = setting("sgd", "the optimizer; with Adam begin at a learning rate of 0.001", OPTIMIZERS)
+    learning_rate: float = setting(0.01, "learning rate", POSITIVE)
+    momentum: float = setting(
+        0.8, "momentum of SGD", Bound(lambda v: 0 <= v < 1, "in [0, 1)"), optimizer="sgd"
+    )
     batch_size: int = setting(32, "batch size", POSITIVE)
     epochs: int = setting(50, "passes over the train split", POSITIVE)
     schedule: str = setting(
@@ -149,7 +157,6 @@ class RunConfig(Settings):
         method="margin",
     )
 
-    quantities: ClassVar[Mapping[str, tuple[str, int]]] = QUANTITIES
     told_by_the_label: ClassVar[set[str]] = TOLD_BY_THE_LABEL
 
     def __post_init__(self) -> None:
@@ -164,6 +171,10 @@ class RunConfig(Settings):
             raise ConfigError(
                 f"budget = {self.budget:g} chooses `every` itself: leave out every = {self.every}"
             )
+
+    @property
+    def quantities(self) -> Quantities:
+        return QUANTITIES
 
     @property
     def label(self) -> str:
@@ -182,6 +193,11 @@ class RunConfig(Settings):
     def _data_name(self) -> str:
         """Without its folders, since it is a part of the name of one."""
         return Path(self.data).stem.replace(":", ".") if is_own_data(self.data) else self.data
+
+    @property
+    def how_to_read(self) -> dict[str, Any]:
+        """What `load` has to know of a user's own data."""
+        return {"label": self.label_column, "tokens": self.tokens or bool(self.at)}
 
     def with_data(self, data: DataSet) -> RunConfig:
         """With the fingerprint of a user's own data, which tells it from another file under the same name."""

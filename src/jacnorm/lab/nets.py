@@ -7,6 +7,7 @@ import math
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from ..errors import InputError
 from ..pytorch.outputs import Name, Output, chosen
 from .errors import UsageError
 from .own_code import made_by
+from .tokens import check_vocabulary, find_embedding
 
 if TYPE_CHECKING:
     from .data import DataSet
@@ -134,6 +136,8 @@ class Normalized(Scale):
     `normalize(x)`.
     """
 
+    at: str | None = None  # where J begins
+
     def __init__(self, body: nn.Module, mean: tuple[float, ...], std: tuple[float, ...], axes: int = 2):
         super().__init__(mean, std, axes)
         self.body = body
@@ -143,6 +147,17 @@ class Normalized(Scale):
 
     def forward(self, pixels: Tensor) -> Tensor:
         return self.body(self.normalize(pixels))
+
+
+class OnTokens(Normalized):
+    """A network on tokens, which stay what they are: J begins at their embedding, `at`."""
+
+    def __init__(self, body: nn.Module, at: str):
+        super().__init__(body, (0.0,), (1.0,), 0)
+        self.at = at
+
+    def normalize(self, pixels: Tensor) -> Tensor:
+        return pixels
 
 
 class OnPixels(Scale):
@@ -186,37 +201,53 @@ def build(name: str, shape: tuple[int, ...], classes: int, width: float = 1.0, o
     net = made_by(name, "a net", NetError)
     if not isinstance(net, nn.Module):
         raise NetError(f"{name} returned {type(net).__name__}, not an nn.Module")
-    net.register_forward_hook(OneOutput(name, output))
+    position = int(output) if output.lstrip("-").isdecimal() else None
+    which: Output = position if position is not None else output or None
+    net.register_forward_hook(OneOutput(which, partial(_tell_of_output, name)))
     return net
 
 
 class OneOutput:
     """A hook of a net of a user's own: of all that it returns, the output that is named, or the obvious one.
 
-    (A module around the net would change the names of its weights.)
+    `tell` gets the name of an output that nobody has named. (A module around the net would change the names
+    of its weights.)
     """
 
-    def __init__(self, name: str, output: str):
-        self.name = name
-        self.output: Output = int(output) if output.lstrip("-").isdecimal() else output or None
+    def __init__(self, output: Output, tell: Callable[[Name], None]):
+        self.output, self.tell = output, tell
 
     def __call__(self, net: nn.Module, args: tuple[Any, ...], result: Any) -> Any:
-        if isinstance(result, Tensor):
+        if isinstance(result, Tensor) and self.output is None:
             return result
         tensor, name = chosen(result, self.output, len(args[0]))
-        if name is not None and (self.name, name) not in _told:
-            _told.add((self.name, name))
-            print(f"{self.name} returns more than a tensor; {name!r} is taken (--output)", file=sys.stderr)
+        if name is not None:
+            self.tell(name)
         return tensor
 
 
 _told: set[tuple[str, Name]] = set()
 
 
-def normalized(body: nn.Module, data: DataSet, takes: str = "normalized") -> Normalized:
-    """A network on what a data set has: pixels, or the numbers of a table as they are."""
+def _tell_of_output(net: str, name: Name) -> None:
+    if (net, name) not in _told:
+        _told.add((net, name))
+        print(f"{net} returns more than a tensor; {name!r} is taken (--output)", file=sys.stderr)
+
+
+def normalized(body: nn.Module, data: DataSet, takes: str = "normalized", at: str = "") -> Normalized:
+    """A network on what a data set has: pixels, the numbers of a table as they are, or tokens."""
+    if data.are_tokens:
+        return _on_tokens(body, data, at or None)
     scale = data.mean, data.std, data.train.images.dim() - 2
     return Normalized(OnPixels(body, *scale) if takes == "pixels" else body, *scale)
+
+
+def _on_tokens(body: nn.Module, data: DataSet, at: str | None) -> OnTokens:
+    at = find_embedding(body.eval(), data.train.images[:2], at)
+    for name, split in (("train", data.train), ("test", data.test)):
+        check_vocabulary(body, at, split.images, f"{data.name}, {name} split")
+    return OnTokens(body, at)
 
 
 def is_own(net: str) -> bool:
@@ -242,14 +273,13 @@ def fingerprint(net: nn.Module) -> str:
 def check_fits(model: Normalized, data: DataSet) -> None:
     """One score for each class, or a user's own net gets an obscure error deep in the loss."""
     shape = tuple(data.train.images.shape[1:])
-    what = "images" if len(shape) == 3 else "rows"
     try:
         with torch.no_grad():
             output = model.eval()(data.train.images[:2])
     except InputError as error:  # about its outputs
         raise UsageError(str(error)) from error
     except Exception as error:  # it may be the user's code, and raise anything
-        raise UsageError(f"the net does not take {what} of shape {shape}: {error}") from error
+        raise UsageError(f"the net does not take {data.what} of shape {shape}: {error}") from error
     if output.shape != (2, len(data.classes)):
         found = tuple(output.shape)
         raise UsageError(

@@ -101,6 +101,7 @@ def read_config(folder: Path | str) -> RunConfig:
 def check_finished(folder: Path) -> None:
     if (folder / "weights.safetensors").exists():
         return
+    read_config(folder)  # or it is not a run at all
     if what := divergence(folder):
         raise UsageError(f"{folder} has no network, it diverged. {what}")
     raise UsageError(f"{folder} is not finished: go on with jacnorm train --out {folder} --resume")

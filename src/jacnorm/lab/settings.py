@@ -22,6 +22,9 @@ _KINDS = {
 }
 
 
+Quantities = Mapping[str, tuple[str, int]]
+
+
 class ConfigError(UsageError):
     """A setting that does not exist or makes no sense."""
 
@@ -71,8 +74,6 @@ class Settings:
 
     # By what a run is chosen: a number of each epoch; 1 if low is good, −1 if high is good.
     criterion: ClassVar[tuple[str, int]] = ("validation_loss", 1)
-    # What claims may be about, each with its words and digits, the most important first.
-    quantities: ClassVar[Mapping[str, tuple[str, int]]] = {}
     told_by_the_label: ClassVar[set[str]] = {"method"}
 
     def __post_init__(self) -> None:
@@ -91,6 +92,11 @@ class Settings:
             for one in fields(self)
             if all(getattr(self, other) in values for other, values in one.metadata["only"].items())
         }
+
+    @property
+    def quantities(self) -> Quantities:
+        """What claims may be about, each with its words and digits, the most important first."""
+        return {}
 
     @property
     def label(self) -> str:

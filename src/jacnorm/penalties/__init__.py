@@ -10,6 +10,7 @@ from .singular_values import InducedPenalty, NuclearBoundPenalty, SchattenPenalt
 from .spectral import SpectralPenalty
 from .spectral_bound import SpectralBoundPenalty, product_bound
 from .square_maps import SpectralRadiusPenalty, TracePenalty
+from .suggest import Suggestion, suggest_weight
 from .weight_decay import WeightDecay
 
 __all__ = [
@@ -25,7 +26,9 @@ __all__ = [
     "SpectralBoundPenalty",
     "SpectralPenalty",
     "SpectralRadiusPenalty",
+    "Suggestion",
     "TracePenalty",
     "WeightDecay",
     "product_bound",
+    "suggest_weight",
 ]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..linearization import Linearization
+from ..pytorch.half import Choice
 from ..pytorch.outputs import Output
 from ..pytorch.precision import at_least_single, without_autocast
 from ..pytorch.tracing import gaussian, outside_torch_func, tracing
@@ -84,6 +85,7 @@ class Penalty(nn.Module, ABC):
             raise InputError(f"fraction={fraction!r}: it must be above 0 and at most 1.")
         self.weight, self.seed, self.fraction = weight, seed, fraction
         self.pace = Pace(every, budget)
+        self.precision_choice = Choice()  # whether precision= pays
         self._draws = torch.tensor(0, device="cpu")  # a tensor, so that compiled steps can count on
 
     needs_labels = False  # `forward` takes labels, too
@@ -97,10 +99,15 @@ class Penalty(nn.Module, ABC):
             return torch.zeros(shape, dtype=J.dtype, device=J.device, requires_grad=not tracing())
         if self.fraction < 1:
             J, index, labels = self._part(J, index, labels)
-        asked = {"labels": labels} if self.needs_labels else {}
         with without_autocast(J.device):
-            value: Tensor = super().__call__(J, index=index, **asked)
+            value = self._paid(J, index, labels)
         return value if factor == 1 else factor * value
+
+    def _paid(self, J: Linearization, index: Tensor | None, labels: Tensor | None) -> Tensor:
+        """What this batch comes to, before the pace is counted in."""
+        asked = {"labels": labels} if self.needs_labels else {}
+        value: Tensor = super().__call__(J, index=index, **asked)
+        return value
 
     def checked(self, J: Linearization, labels: Tensor | None) -> Linearization:
         """J as a map of one tensor, if it is one that the penalty can be called with."""
@@ -134,9 +141,9 @@ class Penalty(nn.Module, ABC):
 
         J then has an output and no products. What is decided here holds for this J.
         """
-        how = at, to, output, precision, through, coupled
+        how = at, to, output, precision, through, coupled, self.precision_choice
         request = request_for(model, x, args, kwargs, engine, batch_norm, *how)
-        factor = self._next_factor() if torch.is_grad_enabled() else None
+        factor = self._next_factor(request.agreed) if torch.is_grad_enabled() else None
         if factor == 0:
             J: Linearization = Unrecorded(model, *run_plainly(request))
         else:
@@ -149,10 +156,10 @@ class Penalty(nn.Module, ABC):
             return 1
         if J.paid_by is not None and J.paid_by[0] is self:
             return J.paid_by[1]
-        return self._next_factor()
+        return self._next_factor(J.agreed)
 
-    def _next_factor(self) -> int:
-        return self.pace.factor() if self.weight > 0 else 0
+    def _next_factor(self, agreed: Callable[[int], int]) -> int:
+        return self.pace.factor(agreed) if self.weight > 0 else 0
 
     def value_shape(self, J: Linearization) -> torch.Size:
         """Of what it returns."""
@@ -180,14 +187,15 @@ class Penalty(nn.Module, ABC):
             self._draws += 1
         return gaussian(seed, shape, like.dtype, like.device)
 
-    # The positions in the stream and between two payments are saved with state_dict, so that a resumed
-    # training goes on as it would have.
+    # The positions in the stream and between two payments, and whether half precision pays, are saved with
+    # state_dict, so that a resumed training goes on as it would have.
     def get_extra_state(self) -> Tensor:
-        return torch.tensor([int(self._draws), self.pace.wait], device="cpu")
+        return torch.tensor([int(self._draws), self.pace.wait, *self.precision_choice.state()], device="cpu")
 
     def set_extra_state(self, state: Tensor) -> None:
-        draws, self.pace.wait = state.tolist()
+        draws, self.pace.wait, *half = state.tolist()
         self._draws.fill_(draws)
+        self.precision_choice.load(half)
 
     def extra_repr(self) -> str:
         lazy = {"every": self.pace.every, "budget": self.pace.budget, "fraction": self.fraction}

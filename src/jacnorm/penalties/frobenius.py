@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..engines.pairing import Pairing, split_factor
+from ..errors import InputError
 from ..estimators.operator import basis, flat, normalized, size
 from ..linearization import Linearization
 from ..trust.checks import check_count
@@ -40,6 +41,8 @@ class FrobeniusPenalty(NormPenalty):
         budget: float | None = None,
         fraction: float = 1.0,
         seed: int = 0,
+        target: float | None = None,
+        target_quantile: float | None = None,
     ):
         super().__init__(
             weight,
@@ -50,9 +53,16 @@ class FrobeniusPenalty(NormPenalty):
             budget=budget,
             fraction=fraction,
             seed=seed,
+            target=target,
+            target_quantile=target_quantile,
         )
         if projections != "all":
             check_count("projections", projections)
+        if target_quantile is not None and projections != "all":
+            raise InputError(
+                f"target_quantile={target_quantile} is of the norms themselves, and from random projections "
+                "they scatter: take projections='all', or a target for the mean."
+            )
         self.projections = projections
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:

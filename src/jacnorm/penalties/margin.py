@@ -42,7 +42,7 @@ class MarginPenalty(NormPenalty):
         How many classes, those with the highest other scores, are looked at for the minimum: by default the
         runner-up alone. With k > 1 it costs k sweeps more.
     h
-        Another decreasing function of r in the place of max(0, radius − r).
+        Another function of r that falls, in the place of max(0, radius − r).
     """
 
     needs_labels = True
@@ -60,10 +60,27 @@ class MarginPenalty(NormPenalty):
         check_count("candidates", candidates)
         if str(norm) not in ("2", "2.0", "inf"):
             raise InputError(f"norm={norm!r}: choose 2 or 'inf', the norm of changes of x.")
+        if common.get("target") is not None:
+            raise InputError("MarginPenalty takes no target=: of radii larger is better. Set radius=.")
         self.is_usual = "h" not in common
         super().__init__(weight, **{"h": partial(_shortfall, radius=radius), **common})  # type: ignore[arg-type]
         self.radius, self.candidates, self.norm = radius, candidates, float(norm)
+        self._check_shape()
         self.p = 2.0 if self.norm == 2 else 1.0  # of the gradient
+
+    def _check_shape(self) -> None:
+        """A larger radius is better: the penalty must not rise with it."""
+        if self.reduction == "none":  # values to look at
+            return
+        radii = self.radius * torch.tensor([0.1, 0.5, 0.9, 2.0], device="cpu")
+        slopes = self.slopes(radii)
+        if (slopes > 0).any():
+            at, slope = next((r, s) for r, s in zip(radii.tolist(), slopes.tolist(), strict=True) if s > 0)
+            raise InputError(
+                f"h={self.h!r} rises with r (its slope at {at:g} is {slope:g}), so that training "
+                "would bring samples closer to the boundary. Leave h out, or give a function that falls, such as "
+                "lambda r: torch.exp(-r). To measure radii take reduction='none'."
+            )
 
     def forward(self, J: Linearization, index: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
         return self._among(self.candidates, J, labels)

@@ -17,6 +17,7 @@ from ..pytorch.tracing import inside_torch_func, tracing
 from ..trust.checks import check_positive
 from .base import Penalty
 from .report import Report, look
+from .target import Steering, check_target
 
 Shape = Literal["identity", "square", "hinge"]
 Curve = Callable[[Tensor], Tensor]
@@ -34,6 +35,8 @@ class Common(TypedDict, total=False):
     budget: float | None
     fraction: float
     seed: int
+    target: float | None
+    target_quantile: float | None
 
 
 class NormPenalty(Penalty):
@@ -45,6 +48,13 @@ class NormPenalty(Penalty):
     reduction
         "mean", "sum" or "max" over the batch. "none" gives a value for each sample, (B,), which may be
         differentiated once, like any tensor.
+
+    target
+        What the mean norm shall be, as it is measured (before h; FrobeniusPenalty's is ‖J‖_F²). The weight is
+        then where the search begins: it rises while the norm is above, and falls while it is below.
+        `penalty.weight` is the present one. A target that the data do not allow ends in a warning.
+    target_quantile
+        0.95 aims at the norm that 95 % of the samples stay below, in the place of the mean.
 
     A subclass finds the norms and the pairs of vectors that carry their gradient,
 
@@ -64,6 +74,8 @@ class NormPenalty(Penalty):
         budget: float | None = None,
         fraction: float = 1.0,
         seed: int = 0,
+        target: float | None = None,
+        target_quantile: float | None = None,
     ):
         super().__init__(weight, seed, every=every, budget=budget, fraction=fraction)
         check_positive("threshold", threshold)
@@ -76,7 +88,10 @@ class NormPenalty(Penalty):
             raise InputError(f"h={h!r}: choose one of {', '.join(get_args(Shape))}, or give a function.")
         self.h, self.threshold, self.reduction = h, threshold, reduction
         self.norms: Tensor | None = None  # of each sample, in the last step that was paid for
+        check_target(self, target, target_quantile)
+        self.steering = None if target is None else Steering(target, target_quantile, weight)
 
+    is_estimated = False  # the norms have an error that `exactly` has not
     takes_coupled = False  # its pairs are right where samples depend on each other
 
     def checked(self, J: Linearization, labels: Tensor | None) -> Linearization:
@@ -105,6 +120,31 @@ class NormPenalty(Penalty):
             return self.weight * values.max(), slopes * is_largest
         value = values if self.reduction == "none" else values.sum()
         return self.factor(len(norms)) * value, slopes
+
+    def _paid(self, J: Linearization, index: Tensor | None, labels: Tensor | None) -> Tensor:
+        if self.steering is None or not torch.is_grad_enabled():
+            return super()._paid(J, index, labels)
+        self.steering.begin(self, J)
+        value = super()._paid(J, index, labels)
+        self.steering.end(self, J, index, labels)
+        return value
+
+    def slopes(self, norms: Tensor) -> Tensor:
+        """h′ of each norm."""
+        return self._with_slopes(norms)[1]
+
+    def get_extra_state(self) -> Tensor:
+        state = super().get_extra_state()
+        if self.steering is None:
+            return state
+        numbers = [self.weight, *self.steering.numbers()]
+        return torch.cat([state.double(), torch.tensor(numbers, dtype=torch.float64, device="cpu")])
+
+    def set_extra_state(self, state: Tensor) -> None:
+        super().set_extra_state(state[:2].long())
+        if self.steering is not None and len(state) > 2:  # older ones, and those without a target, have two
+            self.weight, *numbers = state[2:].tolist()
+            self.steering.load(numbers)
 
     def _note(self, norms: Tensor) -> None:
         if not tracing() and not inside_torch_func():
@@ -205,7 +245,8 @@ class NormPenalty(Penalty):
         h = getattr(self.h, "__name__", repr(self.h)) if callable(self.h) else repr(self.h)
         shape = f", h={h}" + (f", threshold={self.threshold}" if self.h == "hinge" else "")
         reduction = "" if self.reduction == "mean" else f", reduction={self.reduction!r}"
-        return super().extra_repr() + ("" if self.h == "identity" else shape) + reduction
+        target = "" if self.steering is None else f", target={self.steering.target:g}"
+        return super().extra_repr() + target + ("" if self.h == "identity" else shape) + reduction
 
 
 def check_part(fraction: float, reduction: Reduction) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
+from collections.abc import Callable
 from statistics import median, quantiles
 
 from ..pytorch.tracing import refuse, tracing
@@ -30,8 +31,8 @@ class Pace:
         self.is_unusual = False  # the step under way: it verifies the model
         self._seconds: dict[bool, deque[float]] = {paid: deque(maxlen=REMEMBERED) for paid in (True, False)}
 
-    def factor(self) -> int:
-        """For the step that begins now."""
+    def factor(self, agreed: Callable[[int], int] = int) -> int:
+        """For the step that begins now. `agreed` gives the largest number that any process has."""
         if not tracing():
             self._measure()
         elif self.budget is not None:
@@ -41,7 +42,7 @@ class Pace:
             self.wait -= 1
             return 0
         if self.budget is not None:
-            self.every = self._affordable(self.budget)
+            self.every = agreed(self._affordable(self.budget))
         self.wait = self.every - 1
         return self.every
 

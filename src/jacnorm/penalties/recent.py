@@ -49,7 +49,7 @@ class RecentVectors(nn.Module):
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         for name in ("outputs", "u"):  # as many rows as were saved; earlier versions saved none
-            saved = state_dict.setdefault(prefix + name, torch.empty(0, 0))
+            saved = state_dict.setdefault(prefix + name, torch.empty(0, 0, device="cpu"))
             setattr(self, name, torch.empty_like(saved, device=getattr(self, name).device))
         super()._load_from_state_dict(state_dict, prefix, *rest)
 

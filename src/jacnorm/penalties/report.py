@@ -37,6 +37,8 @@ class Report:
     products: int  # with J or Jᵀ that a step takes which pays
     share: float | None = None  # of the penalty in the whole loss, if the loss was given
     cost: float | None = None  # a step that pays over one that does not, if there have been both
+    weight: float | None = None  # as it is now, if it is steered to a target
+    target: float | None = None
 
     @property
     def error(self) -> float:
@@ -55,6 +57,7 @@ class Report:
             "products": float(self.products),
             "share": self.share,
             "cost": self.cost,
+            "weight": self.weight,
         }
         return {name: value for name, value in known.items() if value is not None and math.isfinite(value)}
 
@@ -64,6 +67,8 @@ class Report:
             f"{self.samples} samples ({self.error:+.1%})",
             f"cosine of the gradient with the exact one {self.cosine:.3f}",
         ]
+        if self.weight is not None:
+            parts.append(f"weight {self.weight:.3g} for a target of {self.target:.4g}")
         if self.share is not None:
             parts.append(f"{self.share:.1%} of the loss")
         cost = "" if self.cost is None else f", {self.cost:.2f} times the time of one that does not"
@@ -85,8 +90,8 @@ def look(
     if penalty.weight == 0:
         raise InputError("The weight is 0: there is no penalty to report on.")
     few = torch.arange(min(samples, len(whole.output)), device=whole.device)
-    index, labels = _rows(index, few), _rows(labels, few)
-    with _untouched(penalty), unchanged(modules_of(whole.model), whole.device), torch.enable_grad():
+    index, labels = rows_of(index, few), rows_of(labels, few)
+    with untouched(penalty), unchanged(modules_of(whole.model), whole.device), torch.enable_grad():
         J = whole.subset(few)
         with without_autocast(J.device):
             with counted(J) as products:
@@ -103,17 +108,18 @@ def look(
         angle,
         len(few),
         len(products),
-        None if loss is None else _share(paid, float(torch.as_tensor(loss).detach())),
+        None if loss is None else _share(paid, float(as_tensor(loss).detach())),
         penalty.pace.cost,
+        *(None, None) if penalty.steering is None else (penalty.weight, penalty.steering.target),
     )
 
 
-def _rows(given: Any, few: Tensor) -> Tensor | None:
+def rows_of(given: Any, few: Tensor) -> Tensor | None:
     return None if given is None else as_tensor(given)[few.to(as_tensor(given).device)]
 
 
 @contextmanager
-def _untouched(penalty: NormPenalty) -> Iterator[None]:
+def untouched(penalty: NormPenalty) -> Iterator[None]:
     """The place in its stream of random numbers and the norms of the last payment stay."""
     draws, norms = int(penalty._draws), penalty.norms
     try:

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..engines.pairing import Pairing, split_factor
 from ..errors import InputError
 from ..estimators import spectral_norm
-from ..estimators.operator import column, divided, flat, normalized, norms, size
+from ..estimators.operator import all_done, column, divided, flat, normalized, norms, size
 from ..estimators.operator import start as fixed_direction
 from ..estimators.ritz import Ritz
 from ..linearization import Linearization
@@ -27,6 +27,7 @@ STIR = 0.01  # of a fixed direction in the start, so that it is never zero, nor 
 MOST_ROUNDS = 10  # of iterations="auto"
 LOOKS = (100, 1000, 10_000)  # payments without `index` that are looked at more closely
 ALIGNED = 0.8  # mean (uᵀu₁)(vᵀv₁), above which the gradient's cosine was 0.9 or more (`jacnorm bench starts`)
+CLOSE = 0.05  # to σ: then other directions are about as sensitive, and as good to penalize
 
 
 class SpectralPenalty(NormPenalty, StoredVectors):
@@ -79,6 +80,8 @@ class SpectralPenalty(NormPenalty, StoredVectors):
         budget: float | None = None,
         fraction: float = 1.0,
         seed: int = 0,
+        target: float | None = None,
+        target_quantile: float | None = None,
     ):
         super().__init__(
             weight,
@@ -89,6 +92,8 @@ class SpectralPenalty(NormPenalty, StoredVectors):
             budget=budget,
             fraction=fraction,
             seed=seed,
+            target=target,
+            target_quantile=target_quantile,
         )
         if iterations != "auto":
             check_count("iterations", iterations)
@@ -99,6 +104,8 @@ class SpectralPenalty(NormPenalty, StoredVectors):
         self._payments, self._has_warned = 0, False
         self.keep_vectors(samples, stored_as, stored_in)
         self.recent = RecentVectors()
+
+    is_estimated = True
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
         """The penalty; the direction of J v is kept for the next time."""
@@ -146,11 +153,11 @@ class SpectralPenalty(NormPenalty, StoredVectors):
     def _look_further(self, J: Linearization, u: Tensor, v: Tensor) -> None:
         """Whether ten more rounds lead elsewhere, in a few steps of a training."""
         self._payments += 1
-        if self._has_warned or self._payments not in LOOKS:
+        if self._payments not in LOOKS or not J.agreed(not self._has_warned):
             return
         self.pace.is_unusual = True  # this step takes longer
         aligned, low = alignment(J, u, v)
-        if aligned < ALIGNED:
+        if is_rough(aligned, low) and not self._has_warned:
             self._has_warned = True
             warnings.warn(
                 f"The spectral penalty finds σ {low:.0%} too low, in directions that are not yet the most "
@@ -167,7 +174,7 @@ class SpectralPenalty(NormPenalty, StoredVectors):
             v = space.right()
             pairing = Pairing() if is_live and (is_auto or left == 0) else None
             w = J.jvp(v, pairing)
-            if left == 0 or (is_auto and bool(space.gap(w) <= self.tol)):
+            if left == 0 or (is_auto and not J.agreed(not space.gap(w) <= self.tol)):
                 break
             space.grow(w)
         return v, w, pairing
@@ -195,7 +202,7 @@ class SpectralPenalty(NormPenalty, StoredVectors):
         if rows is None and not self._has_memory:
             return self._first(J), self.start != "random"
         u, known = self.recent.guess(J) if rows is None else self.recalled(J, rows)
-        is_complete = not tracing() and bool(known.all())
+        is_complete = not tracing() and all_done(J, known)
         if not is_complete:
             u = torch.where(column(known, u), u, self._first(J))
         return u, rows is None or not (tracing() or is_complete)
@@ -219,6 +226,11 @@ class SpectralPenalty(NormPenalty, StoredVectors):
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, iterations={self.iterations}"
+
+
+def is_rough(aligned: float, low: float) -> bool:
+    """Whether directions are so far off that the gradient is."""
+    return aligned < ALIGNED and low > CLOSE
 
 
 @torch.no_grad()

@@ -31,6 +31,10 @@ class TracePenalty(NormPenalty):
         super().__init__(weight, **common)
         if probes != "all":
             check_count("probes", probes)
+        if self.steering is not None:
+            raise InputError(
+                "TracePenalty takes no target=: a trace may be negative, and a target is of a size."
+            )
         self.probes = probes
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
@@ -75,6 +79,8 @@ class SpectralRadiusPenalty(NormPenalty):
         super().__init__(weight, **common)
         check_count("max_iterations", max_iterations)
         self.max_iterations = max_iterations
+
+    is_estimated = True
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
         _check_square(J, "spectral radius")

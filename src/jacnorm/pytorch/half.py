@@ -6,10 +6,13 @@ import json
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from functools import cache
 
 import torch
+import torch.distributed as dist
 
+from .precision import HALF
 from .tracing import while_tracing
 
 SECONDS = 120
@@ -17,13 +20,16 @@ SECONDS = 120
 TRIAL = """
 import json, sys, time, torch, torch.nn.functional as F
 kind, device = getattr(torch, sys.argv[1]), sys.argv[2]
-torch.set_num_threads(1)
-def products(x, w, kernel, images):
-    c = F.linear(x, w)
-    y = F.conv2d(images, kernel, padding=1)
-    like = torch.ops.aten.convolution_backward(
-        y, images, kernel, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False])
-    return [c, c @ w, c.t() @ x, y, *like[:2]]
+torch.set_num_threads(int(sys.argv[3]))
+def products(x, w, queries, kernel, images):
+    c, scores = F.linear(x, w), queries @ queries.mT
+    found = [c, c @ w, c.t() @ x, scores, scores @ queries]
+    for is_transposed in (False, True):
+        options = [1, 1], [1, 1], [1, 1], is_transposed, [0, 0], 1
+        y = torch.ops.aten.convolution(images, kernel, None, *options)
+        back = torch.ops.aten.convolution_backward(y, images, kernel, None, *options, [True, True, False])
+        found += [y, *back[:2]]
+    return found
 def seconds(values):
     best = float("inf")
     for _ in range(5):
@@ -32,7 +38,7 @@ def seconds(values):
         best = min(best, time.perf_counter() - begin)
     return best
 torch.manual_seed(0)
-shapes = (256, 512), (512, 512), (64, 64, 3, 3), (16, 64, 16, 16)
+shapes = (256, 512), (512, 512), (32, 64, 64), (64, 64, 3, 3), (16, 64, 16, 16)
 single = [torch.randn(s, device=device) for s in shapes]
 half = [t.to(kind) for t in single]
 wrong = max(float((a - b.float()).norm() / a.norm()) for a, b in zip(products(*single), products(*half)))
@@ -41,19 +47,52 @@ print(json.dumps({"wrong": wrong, "speed": seconds(single) / seconds(half)}))
 
 
 @while_tracing
-@cache
-def half_pays(dtype: torch.dtype, device: str) -> bool:
+def half_pays(dtype: torch.dtype, device: torch.device) -> bool:
     """Tried once; where it does not pay, a warning says why."""
-    why = _why_not(str(dtype).removeprefix("torch."), device)
+    why = why_not(dtype, device)
     if why is not None:
-        warnings.warn(f"precision={dtype} {why}: products of J stay in float32.", stacklevel=4)
+        _warn(dtype, why)
     return why is None
 
 
-def _why_not(name: str, device: str) -> str | None:
+@cache
+def _warn(dtype: torch.dtype, why: str) -> None:
+    warnings.warn(f"precision={dtype} {why}: products of J stay in float32.", stacklevel=5)
+
+
+def why_not(dtype: torch.dtype, device: torch.device) -> str | None:
+    """What keeps this machine from gaining by it; None if it gains.
+
+    Processes that train together decide alike: the first that asks tries, and the others wait for it.
+    """
+    return _tried(dtype, device, torch.get_num_threads(), dist.is_available() and dist.is_initialized())
+
+
+@cache
+def _tried(dtype: torch.dtype, device: torch.device, threads: int, together: bool) -> str | None:
+    name = str(dtype).removeprefix("torch.")
+
+    def find() -> str | None:
+        return _why_not(name, str(device), threads)
+
+    return _found_by_the_first(f"jacnorm: {name} on {device.type}", find) if together else find()
+
+
+def _found_by_the_first(key: str, find: Callable[[], str | None]) -> str | None:
+    """Not by a collective call: of some processes only one may ask, one that measures for instance."""
+    store = dist.distributed_c10d._get_default_store()
+    if store.add(f"{key}, asked for", 1) == 1:
+        store.set(key, find() or "")
+    return store.get(key).decode() or None
+
+
+def _why_not(name: str, device: str, threads: int) -> str | None:
     try:
         ran = subprocess.run(
-            [sys.executable, "-c", TRIAL, name, device], capture_output=True, text=True, timeout=SECONDS
+            [sys.executable, "-c", TRIAL, name, device, str(threads)],
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"could not be tried on this machine ({type(error).__name__})"
@@ -66,3 +105,30 @@ def _why_not(name: str, device: str) -> str | None:
     if found["speed"] < 1.1:
         return f"is no faster on this machine ({found['speed']:.2f} times the speed of float32)"
     return None
+
+
+class Choice:
+    """What a training has begun with, to be saved: one that is resumed elsewhere goes on with it."""
+
+    DTYPES = sorted(HALF, key=str)
+
+    def __init__(self) -> None:
+        self._pays: dict[torch.dtype, bool] = {}
+
+    def pays(self, dtype: torch.dtype, device: torch.device) -> bool:
+        if dtype not in self._pays:
+            self._pays[dtype] = half_pays(dtype, device)
+        return self._pays[dtype]
+
+    def state(self) -> list[int]:
+        """For each dtype: 1 for yes, −1 for no, 0 for not asked."""
+        return [{True: 1, False: -1, None: 0}[self._pays.get(dtype)] for dtype in self.DTYPES]
+
+    def load(self, state: list[int]) -> None:
+        known = zip(self.DTYPES, state, strict=False)  # checkpoints from before have none
+        self._pays = {dtype: value > 0 for dtype, value in known if value != 0}
+
+
+@while_tracing
+def pays_for(choice: Choice | None, dtype: torch.dtype, device: torch.device) -> bool:
+    return half_pays(dtype, device) if choice is None else choice.pays(dtype, device)

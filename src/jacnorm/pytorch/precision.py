@@ -25,8 +25,15 @@ def at_least_single(dtype: torch.dtype) -> torch.dtype:
 any_autocast_enabled: Callable[[], bool] = torch._C._is_any_autocast_enabled
 
 
+def is_autocast(kind: str) -> bool:
+    """On this kind of device. (Some, as meta, have none, and must not be asked.)"""
+    return (
+        any_autocast_enabled() and torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    )
+
+
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
-    if any_autocast_enabled() and torch.is_autocast_enabled(device.type):
+    if is_autocast(device.type):
         return torch.autocast(device.type, enabled=False)
     return NOTHING
 
@@ -46,11 +53,13 @@ def as_recorded(push: Any, pull: Any, terms: Any, dtypes: list[torch.dtype], y: 
     """The three functions of a rule in the precision in which y was just computed, from arguments of these
     dtypes."""
     kind, target = y.device.type, y.dtype  # not y itself, which would be kept
-    if torch.is_autocast_enabled(kind):
+    is_alike = all(dtype == target for dtype in dtypes)
+    is_cast = is_autocast(kind)
+    if is_alike and not (is_cast and target == torch.get_autocast_dtype(kind)):
+        return push, pull, terms  # a call that autocast has left in float32 stays so
+    if is_cast:
         autocast = partial(torch.autocast, kind, dtype=torch.get_autocast_dtype(kind))
         push, pull = _under(autocast, push), _under(autocast, pull)
-    elif all(dtype == target for dtype in dtypes):
-        return push, pull, terms
 
     def pull_back(*values: Tensor) -> list[Tensor | None]:
         return [c if c is None else _as(c, d) for c, d in zip(pull(*values), dtypes, strict=True)]

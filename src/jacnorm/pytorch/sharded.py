@@ -42,15 +42,19 @@ class Sharding:
                 f"The model's layers are sharded over {len(meshes)} different meshes, and jacnorm takes one: "
                 "call fully_shard with the same mesh for all of them."
             )
-        self._processes: Any = self.groups[0]._all_gather_process_group if self.groups else None
+        info = self.groups[0].mesh_info if self.groups else None
+        # Those that share a copy of the weights, and those that have the same part of different copies.
+        both = (getattr(info, f"{which}_process_group", None) for which in ("shard", "replicate"))
+        self.processes: list[Any] = [processes for processes in both if processes is not None]
         self._device = self.groups[0].device if self.groups else torch.device("cpu")
 
     def agreed(self, value: int) -> int:
         """The largest that any process has."""
-        if self._processes is None:
+        if not self.processes:
             return int(value)
         numbers = torch.tensor(int(value), device=self._device)
-        torch.distributed.all_reduce(numbers, torch.distributed.ReduceOp.MAX, group=self._processes)
+        for processes in self.processes:
+            torch.distributed.all_reduce(numbers, torch.distributed.ReduceOp.MAX, group=processes)
         return int(numbers)
 
     @property
@@ -101,6 +105,8 @@ def groups_of(module: Any) -> Sequence[Any]:
 
 def _all_forms(group: Any) -> Iterator[Any]:
     for p in group.fsdp_params:
+        if p.is_dtensor:  # tensor parallel besides: gathered, it is still a part
+            continue
         yield p.sharded_param
         yield getattr(p, "_sharded_post_forward_param", None)
         yield getattr(p, "_unsharded_param", None)

@@ -29,7 +29,7 @@ def check_input(x: object, at: str | None = None, model: object = None) -> None:
     if not x.is_floating_point() and at is None:
         raise InputError(
             f"x has dtype {x.dtype}: a Jacobian needs real inputs. Convert images with x.float(); for "
-            f"tokens, take J from where they are embedded: linearize(model, x, at={_embedding(model)!r})."
+            f"tokens, let J begin where they are embedded: at={_embedding(model)!r}."
         )
     if x.dim() == 0 or x.numel() == 0:
         raise InputError(
@@ -106,7 +106,7 @@ def check_output(output: object, x: Tensor, model: object) -> None:
             f"The output has shape {tuple(output.shape)} for a batch of {len(x)}: its first axis must "
             "be the batch, one output for each sample. For a single sample pass x.unsqueeze(0)."
         )
-    if not tracing() and not _finite(output):
+    if not (tracing() or output.is_meta or _finite(output)):
         raise NonFiniteError(f"The model's output has NaN or inf: {_culprit(x, model)}")
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..engines.tape import Plan, Tape, Way
 from ..pytorch.modules import modules_of
+from ..pytorch.precision import is_autocast
 from ..pytorch.tracing import inside_torch_func, while_tracing
 from .closures import LARGE, ByCode, is_made_anew
 
@@ -126,7 +127,7 @@ def _what(value: Any) -> Any:
 def verdict(model: Any, kind: Kind, *section: str | None) -> Verdict:
     """What earlier runs of this section of the model have shown, in this mode, on batches of this kind."""
     shape, *rest = kind
-    history = _history(model, (torch.is_autocast_enabled(kind[2]), *rest, *section))
+    history = _history(model, (is_autocast(kind[2]), *rest, *section))
     if len(history.verdicts) > MOST_SHAPES:
         history.verdicts.clear()
     return history.verdicts.setdefault(shape, Verdict(history))

@@ -26,7 +26,6 @@ def test_it_has_a_rule_and_the_numbers_of_pytorchs_layer(case):
     ("make", "why"),
     [
         (lambda: nn.LSTM(3, 4, proj_size=2).double(), "proj_size="),
-        (lambda: nn.GRU(3, 4).bfloat16(), "half or mixed precision"),
     ],
 )
 def test_what_has_no_rule_says_so(make, why):

@@ -10,10 +10,12 @@ import jacnorm as jn
 from jacnorm.lab.bench import forms, memory, parts, peers, starts, suites, timing, zoo
 from jacnorm.lab.bench.by_hand import by_hand
 from jacnorm.lab.bench.nets import NETS, batch, make
+from jacnorm.lab.bench.networks import NETWORKS, network
+from jacnorm.lab.bench.networks_page import aims_in_words, ordered
 from jacnorm.lab.bench.page import markdown, picture
 from jacnorm.lab.bench.quality import Following
 from jacnorm.lab.bench.timing import stepper
-from jacnorm.lab.bench.ways import DEFAULT, WAYS, WEIGHT
+from jacnorm.lab.bench.ways import DEFAULT, DOUBLE, FROBENIUS, PUSH, WAYS, WEIGHT
 from jacnorm.lab.cli import main
 from jacnorm.lab.data import DataSet, Split
 
@@ -64,6 +66,18 @@ def test_the_sweeps_written_out_converge_to_the_exact_penalty():
     expected = jn.AnalyticPenalty(WEIGHT)(jn.linearize(net, x))
     torch.testing.assert_close(penalty.detach(), expected.detach(), rtol=1e-3, atol=0)
     assert torch.cosine_similarity(found, gradient(net, expected), dim=0) > 0.999
+
+
+@pytest.mark.parametrize("name", [DEFAULT, FROBENIUS])
+def test_the_ways_with_half_precision_round(name, monkeypatch):
+    monkeypatch.setattr("jacnorm.pytorch.half.half_pays", lambda *_: True)
+    found, single = (
+        gradient(net, way.make(net)(X, INDEX)[1])
+        for way in WAYS
+        if way.name in (name, f"{name}, bfloat16")
+        for net in [make("lenet")]
+    )
+    assert 1e-5 < float((found - single).norm() / single.norm()) < 0.05
 
 
 def test_the_papers_analytical_norm_is_exact():
@@ -133,7 +147,6 @@ def test_following_a_training():
 
 def test_the_command_writes_a_page(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(timing, "ROUNDS", (3, 3))
-    monkeypatch.setattr(memory, "ROUNDS", 1)
     monkeypatch.setattr(parts, "SECONDS", 0)
     monkeypatch.setitem(NETS, "lenet", (*NETS["lenet"][:2], 512))
     monkeypatch.setattr(suites, "WAYS", [w for w in WAYS if w.name == DEFAULT])
@@ -143,28 +156,93 @@ def test_the_command_writes_a_page(tmp_path, monkeypatch, capsys):
     assert main(["bench", "measure", "--images", "20", *out]) == 0
     assert "times faster" in capsys.readouterr().out
     found = json.loads((tmp_path / "bench.json").read_text())
-    numbers = found["methods"]["lenet"]
+    numbers = found["methods"]["lenet, batch 4"]
+    assert 1e-9 < numbers["one_minus_cosine"] < 1e-3
     assert numbers["cost"][DEFAULT] > 1
     assert numbers["parts"]["forward"] + numbers["parts"]["backward"] == pytest.approx(1, abs=0.3)
-    assert 10 < numbers["memory"]["plain"] < numbers["memory"][DEFAULT]
+    assert numbers["memory"]["plain"] < numbers["memory"][DEFAULT]
     assert [row["largest_difference"] < 1e-3 for row in found["measure"]["rows"]] == [True, True]
     page = (tmp_path / "index.md").read_text()
     assert f"| {DEFAULT} |" in page
     assert "## Measuring" in page
 
 
+def test_memory_of_a_linear_map():
+    """The output, its gradient and softmax; the weights' gradient and momentum; with a penalty, its term."""
+    model, size, width = torch.nn.Linear(512, 400, bias=False), 64, 4 * 512 * 400 / 1e6
+    samples = torch.randn(size, 512), torch.randint(400, (size,)), torch.arange(size)
+    found = memory.growth(model, [w for w in WAYS if w.name == DEFAULT], samples)
+    vector = 4 * size * 512 / 1e6
+    assert 2 * width < found["plain"] < 2 * width + 5 * vector
+    assert 3 * width < found[DEFAULT] < 4 * width + 8 * vector
+    assert memory.growth(model, [], samples) == {"plain": found["plain"]}
+
+
+def test_all_networks_one_after_the_other(tmp_path, monkeypatch, capsys):
+    """What another version has measured is measured again; what this one has is not."""
+    measured = []
+
+    def methods(network, width):
+        measured.append(network.name)
+        if len(measured) == 3:
+            raise KeyboardInterrupt
+        numbers = {"jacnorm": jn.__version__, "batch": network.batch, "width": width, "memory_batch": 1}
+        return numbers | {"cost": {DEFAULT: 2.0}, "parts": {"forward": 0.3}, "memory": {}}
+
+    monkeypatch.setattr(suites, "methods", methods)
+    old = {"lenet": {"batch": 32, "width": 1.0, "cost": {}, "parts": {}, "memory": {}, "memory_batch": 1}}
+    (tmp_path / "bench.json").write_text(json.dumps({"methods": old}))
+    out = ["bench", "methods", "--net", "all", "--out", str(tmp_path)]
+    assert main(out) == 130
+    assert list(json.loads((tmp_path / "bench.json").read_text())["methods"]) == measured[:2]
+    assert main(out) == 0
+    assert measured == [n.name for n in NETWORKS[:3]] + [n.name for n in NETWORKS[2:]]
+    assert main(out) == 0
+    assert len(measured) == len(NETWORKS) + 1
+    assert f"| {NETWORKS[-1].name} | 2.00 |" in capsys.readouterr().out
+
+
+def test_the_networks_of_the_page_are_nets_and_others_have_every_way():
+    assert all(n.net in NETS and network(n.net, n.batch) is n for n in NETWORKS)
+    assert network("lenet", 5).has_all
+
+
+def test_aims():
+    """Of known numbers: in plain steps, in steps by double backward, and of memory."""
+    cost = {DEFAULT: 2.36, FROBENIUS: 2.30, DOUBLE: 2.3, PUSH: 1.4}
+    vit = {"width": 1.0, "cost": cost, "memory": {}}
+    large = {"width": 1.0, "cost": {}, "memory": {"plain": 10.0, DEFAULT: 23.0, PUSH: 17.0}}
+    text = aims_in_words({"vit-192, batch 8": vit, "vit-128, 1024 tokens, batch 2": large})
+    assert f"| vit-192, batch 8 | {DEFAULT} | 2.36 | 2.35 | no |" in text
+    assert f"| vit-192, batch 8 | {FROBENIUS} | 2.30 | 2.35 | yes |" in text
+    assert f"| vit-192, batch 8 | {DEFAULT}, in steps by double backward | 1.03 | 1.05 | yes |" in text
+    assert f"| vit-128, 1024 tokens, batch 2 | memory, {DEFAULT} | 2.30 | 2.4 | yes |" in text
+    assert f"| vit-128, 1024 tokens, batch 2 | memory, {PUSH} | 1.70 | 1.6 | no |" in text
+    assert "Of 7 aims 2 are missed." in text
+    assert aims_in_words({"lenet, batch 5": vit}) is None
+
+
+def test_networks_are_in_the_order_of_the_page():
+    names = [NETWORKS[2].name, "lenet, batch 5", NETWORKS[0].name]
+    assert list(ordered(dict.fromkeys(names))) == [NETWORKS[0].name, NETWORKS[2].name, "lenet, batch 5"]
+
+
 def test_a_page_and_picture_of_known_numbers():
-    numbers = {"batch": 32, "width": 1, "cost": {DEFAULT: 2.1, "dual numbers": 4.5}, "memory_batch": 8}
+    costs = {DEFAULT: 2.1, "dual numbers": 4.5, "Algorithm 1, unrolled": 2.6}
+    numbers = {"batch": 32, "width": 1, "cost": costs, "one_minus_cosine": 0.00013, "memory_batch": 8}
     found = {
         "environment": {"system": "Linux", "torch": "2"},
         "methods": {
-            "lenet": numbers | {"memory": {"plain": 10.0, DEFAULT: 25.0}, "parts": {"forward": 0.337}}
+            "lenet, batch 32": numbers
+            | {"memory": {"plain": 10.0, DEFAULT: 25.0}, "parts": {"forward": 0.337}}
         },
         "training": {"data": "kmnist", "error": {DEFAULT: [0.2, 0.034]}, "cosine": {DEFAULT: 0.987}},
         "outputs": {"what": "outputs", "numbers": [10, 100], "cost": {DEFAULT: [2.1, 2.2]}},
     }
     page = markdown(found)
+    assert "| lenet, batch 32 | 2.10 | 0.99987 |" in page
     assert f"| {DEFAULT} | 2.10 | 3.4% | 0.987 |" in page
+    assert "| way | lenet, batch 8 |" in page
     assert "| dual numbers | 4.50 |  |  |" in page
     assert f"| {DEFAULT} | 2.5 |" in page  # memory
     assert "| forward | 0.34 |" in page
@@ -181,9 +259,9 @@ def test_mistakes(capsys):
 
 
 def test_starts_on_a_small_net(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(starts, "WATCHED", 8)
+    monkeypatch.setattr(starts, "WATCHED", 30)  # until all samples have come by
     monkeypatch.setattr(starts, "TRIED", 1)
-    out = ["--steps", "8", "--out", str(tmp_path)]
+    out = ["--steps", "30", "--out", str(tmp_path)]
     for net in ("critic", "LSTM"):  # one beside the other
         assert main(["bench", "starts", "--nets", net, *out]) == 0
     assert "| recent samples | 1 | 3 |" in capsys.readouterr().out

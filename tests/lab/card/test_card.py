@@ -8,11 +8,13 @@ import torch
 from torch import nn
 
 import jacnorm as jn
-from jacnorm.lab.card.embedding import find_embedding, swapped, swapped_at_random
+from jacnorm import recording
+from jacnorm.lab.card.embedding import swapped, swapped_at_random
 from jacnorm.lab.card.measuring import chosen, measure
 from jacnorm.lab.card.numbers import number
 from jacnorm.lab.card.subject import Rescaled, evaluating, in_box, make_subject
 from jacnorm.lab.cli import main
+from jacnorm.lab.tokens import find_embedding
 
 
 @pytest.fixture(scope="module")
@@ -264,9 +266,9 @@ X, Y = torch.rand(12, 4), torch.arange(12) % 3
 NET = partial(nn.Linear, 4, 3)
 
 
-class Dictionary(nn.Module):
+class Two(nn.Module):
     def forward(self, x):
-        return {"logits": x}
+        return {"first": x, "second": 2 * x}
 
 
 class Undefined(nn.Module):
@@ -295,7 +297,9 @@ class Undefined(nn.Module):
         (NET(), X / X[:, :1].round(), Y, {"names": "abcd"}, r"x has NaN or inf .* column \d \([abcd]\)"),
         (nn.Linear(5, 3), X, Y, {}, r"does not take x of shape \(4,\): mat1 and mat2"),
         (nn.Linear(4, 1), X, Y, {}, r"gives \(12, 1\) for 12 samples: a card needs one row of two or more"),
-        (Dictionary(), X, Y, {}, "returns a dict: a card needs a tensor of logits"),
+        (Two(), X, Y, {}, r"returned dict with 'first' of shape .* Say which: output='first'"),
+        (Two(), X, Y, {"output": "secnd"}, "did you mean output='second'"),
+        (Two(), X, Y, {"output": lambda out: out}, "output= gave a dict: a card needs a tensor of logits"),
         (Undefined(), X, Y, {}, "gives NaN or inf for 5 of 12 samples, first for sample 7"),
         (NET(), X[:, None], Y, {}, r"x has shape \(12, 1, 4\): a card takes images"),
         (NET(), X, Y, {"classes": ["a", "b"]}, "classes= has 2 names: 3 are needed"),
@@ -312,6 +316,68 @@ def test_what_is_wrong_is_said_in_a_line(model, x, y, how, message, tmp_path, mo
         jn.card(model, x, y, **how)
     assert "\n" not in str(found.value)
     assert not list(tmp_path.iterdir())
+
+
+# ---- Models that return more than a tensor -----------------------------------------------------------
+
+
+class Packed(nn.Module):
+    """As Hugging Face's models return their logits."""
+
+    def __init__(self, body):
+        super().__init__()
+        self.body = body
+
+    def forward(self, x):
+        scores = self.body(x)
+        return {"loss": None, "logits": scores, "hidden": 3 * scores}
+
+
+def sigmas(m):
+    return m.sensitivity.sigma
+
+
+@pytest.mark.parametrize("output", [None, "logits", 1, lambda out: out["hidden"] / 3])
+def test_the_numbers_are_those_of_the_logits(output, table, tmp_path, monkeypatch):
+    monkeypatch.setattr(recording, "_told", {("Packed", "logits")})
+    found = []
+    monkeypatch.setattr(
+        "jacnorm.lab.card.make.measure", lambda *a, **k: found.append(measure(*a, **k)) or found[-1]
+    )
+    model = Packed(table.model)
+    jn.card(model, table.x, table.y, tmp_path / "card.html", attacked=4, output=output)
+    jn.card(table.model, table.x, table.y, tmp_path / "plain.html", attacked=4)
+    packed, plain = found
+    torch.testing.assert_close(sigmas(packed), sigmas(plain), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(packed.margin, plain.margin, rtol=1e-4, atol=1e-5)
+    assert packed.attack.left == plain.attack.left
+    assert isinstance(model(torch.tensor(table.x).float()), dict)  # as it was
+    told = "<dt>output</dt><dd>logits</dd>" in (tmp_path / "card.html").read_text()
+    assert told == (output is None)
+
+
+def test_the_warning_points_at_this_line(table, tmp_path, monkeypatch):
+    monkeypatch.setattr(recording, "_told", set())
+    with pytest.warns(UserWarning, match="J is the Jacobian of 'logits'") as found:
+        jn.card(Packed(table.model), table.x, table.y, tmp_path / "card.html", attacked=1)
+    assert [one.filename for one in found] == [__file__]
+
+
+def test_cards_of_hugging_faces_models(tmp_path, monkeypatch):
+    hf = pytest.importorskip("transformers")
+    monkeypatch.setattr(
+        recording,
+        "_told",
+        {(f"{kind}Classification", "logits") for kind in ("ViTForImage", "BertForSequence")},
+    )
+    size = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 12, "num_hidden_layers": 1}
+    images = hf.ViTConfig(**size, image_size=8, patch_size=4, num_channels=1, num_labels=3)
+    texts = hf.BertConfig(**size, vocab_size=12, max_position_embeddings=8, num_labels=3, pad_token_id=0)
+    jn.card(hf.ViTForImageClassification(images), torch.rand(12, 1, 8, 8), Y, tmp_path / "a.html", attacked=2)
+    tokens = torch.randint(1, 12, (12, 6))
+    jn.card(hf.BertForSequenceClassification(texts), tokens, Y, tmp_path / "b.html", attacked=2)
+    assert "<h1>ViTForImageClassification" in (tmp_path / "a.html").read_text()
+    assert "bert.embeddings.word_embeddings" in (tmp_path / "b.html").read_text()
 
 
 def test_without_the_extra(monkeypatch):

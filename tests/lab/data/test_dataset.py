@@ -21,7 +21,7 @@ def data() -> DataSet:
 @pytest.mark.parametrize(
     ("images", "message"),
     [
-        (torch.zeros(3, 8, 8), r"rows \(N, columns\), not torch.float32 of shape \(3, 8, 8\)"),
+        (torch.zeros(3, 8, 8), r"tokens int64 \(N, length\), not torch.float32 of shape \(3, 8, 8\)"),
         (torch.zeros(3, 1, 8, 8, dtype=torch.uint8), "must be float32 .* not torch.uint8"),
     ],
 )

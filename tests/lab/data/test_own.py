@@ -81,6 +81,19 @@ def test_images_in_another_range_are_told_of(here):
     assert "no pixels from 0 to 1" in load("a.npz").told()
 
 
+def test_a_class_that_only_the_test_split_has_is_refused(here):
+    x, y = arrays(12)
+    np.savez("a.npz", x=x, y=y, x_test=x[:4], y_test=[0, 1, 7, 2])
+    with pytest.raises(DataError, match=r"a.npz: x_test\[2\] of the test split has the class '7', which no"):
+        load("a.npz")
+    np.savez("a.npz", x=x, y=y, x_test=x[:2], y_test=[0, 1])  # fewer are no mistake
+    assert load("a.npz").classes == ("0", "1", "2")
+    save_images("photos/train")
+    save_images("photos/test", classes=("cat", "lynx"))
+    with pytest.raises(DataError, match=r"photos: .*lynx/0.png of the test split has the class 'lynx'"):
+        load("photos")
+
+
 @pytest.mark.parametrize("mode", ["L", "RGB"])
 def test_a_folder_of_images_by_class(here, mode):
     save_images("pets", mode=mode)

@@ -227,9 +227,8 @@ def test_mistakes_are_told_in_one_line(options, message, runs, capsys):
 
 
 def test_runs_on_different_data_are_not_compared(runs, tmp_path, capsys):
-    config = json.loads((runs / "none0" / "config.json").read_text())
-    other = tmp_path / "other"
-    other.mkdir()
+    other = shutil.copytree(runs / "none0", tmp_path / "other")
+    config = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps({**config, "data": "kmnist"}))
     assert main(["evaluate", str(runs / "none0"), str(other)]) == 2
     assert "different data sets, digits, kmnist" in capsys.readouterr().err

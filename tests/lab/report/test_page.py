@@ -68,7 +68,7 @@ def reader(text):
 def test_it_is_whole(text, reader):
     assert text.startswith("<!doctype html>")
     # In short, table 1, figures 3, 4, 5, readings, deviations.
-    assert reader.tags["table"] == 1 + 3 + 2 + 1 + 2 + 2 + 1
+    assert reader.tags["table"] == 1 + 4 + 2 + 1 + 2 + 2 + 1
     assert reader.tags["svg"] == 1 + 5 + 3 + 2
     for heading in ("Table 1, KMNIST", "Figure 3, KMNIST", "Figure 4, KMNIST", "Figure 5, LeNet on KMNIST"):
         assert f">{heading}</h2>" in text
@@ -432,7 +432,7 @@ def test_pages_of_a_folder(results, tmp_path):
     where = ["--results", str(results), "--experiments", str(EXPERIMENTS)]
     assert main(["report", *where, "--out", str(tmp_path / "x.html"), "--markdown", str(tmp_path)]) == 0
     pages = {page.relative_to(tmp_path): page.read_text() for page in tmp_path.rglob("*.md")}
-    names = ("table1-kmnist", "figure3-kmnist", "figure4-kmnist", "figure5-kmnist", "checks")
+    names = ("table1-kmnist", "figure3-kmnist", "figure4-kmnist", "figure5-kmnist", "checks", "future")
     there = ("README.md", "readings.md", "claims.md", "statistics.md", "deviations.md")
     root = [Path(name) for name in there]
     assert set(pages) == {*root, *(Path(name) / "README.md" for name in names)}

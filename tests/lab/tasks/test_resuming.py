@@ -16,8 +16,11 @@ from jacnorm.lab import checkpoint
 
 METHODS = [
     *(("dqn", method) for method in ("none", "spectral-norm", "spectral", "l2")),
-    *(("policy", method) for method in ("none", "spectral", "frobenius", "caps")),
-    *(("gan", method) for method in ("none", "spectral-norm", "wgan-gp", "r1", "spectral")),
+    *(("policy", method) for method in ("none", "spectral", "spectral-target", "frobenius", "caps")),
+    *(
+        ("gan", method)
+        for method in ("none", "spectral-norm", "wgan-gp", "r1", "spectral", "spectral-target")
+    ),
 ]
 
 
@@ -51,7 +54,18 @@ def test_another_seed_is_another_run(task, tmp_path):
     assert found[0]["history"][0]["sigma"] != found[1]["history"][0]["sigma"]
 
 
-@pytest.mark.parametrize("task", ["dqn", "gan"])
+def test_environments_side_by_side_resume_as_one_does(tmp_path):
+    config = settings("dqn", environments=4, seed=3)
+    whole = trained(config, tmp_path / "whole")
+    with pytest.raises(Stop):
+        trained(config, tmp_path / "parts", progress=StopsAfter(2))
+    parts = trained(config, tmp_path / "parts", resume=True)
+    assert_same_weights(tmp_path / "whole", tmp_path / "parts")
+    assert parts["test"] == whole["test"]
+    assert [one["steps"] for one in whole["history"]] == [120, 240, 360]
+
+
+@pytest.mark.parametrize("task", ["dqn", "policy", "gan"])
 def test_killed_and_gone_on_with(task, tmp_path):
     config = settings(task, epochs=8)
     trained(config, tmp_path / "whole")

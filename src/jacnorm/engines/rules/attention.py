@@ -223,7 +223,9 @@ class Attention:
             if mask is not None:
                 mine = mask[..., at, :] if mask.dim() > 1 and mask.shape[-2] > 1 else mask
                 S = S.view(*self.batch, *S.shape[1:])
-                S = (S + mine if self.is_added else S.masked_fill(~mine, -torch.inf)).flatten(0, -3)
+                S = (S + mine.to(S.dtype) if self.is_added else S.masked_fill(~mine, -torch.inf)).flatten(
+                    0, -3
+                )
             if self._is_causal:
                 ahead = torch.ones(at.stop - begin, keys, dtype=torch.bool, device=q.device).triu(begin + 1)
                 S = S.masked_fill(ahead, -torch.inf)

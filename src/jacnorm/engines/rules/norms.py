@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...pytorch.precision import at_least_single
+from ...pytorch.precision import HALF, at_least_single, is_autocast
 from ...pytorch.tracing import inside_torch_func, tracing
 from .arithmetic import axes_of, insert_axes
 from .table import Call, NoRule, rule
@@ -32,17 +32,18 @@ class Standardized:
         self._mean, self._r = mean, r  # of each row, where the layer has told
 
     def statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        over = list(range(-self.axes, 0))
-        if self._r is None:
-            if self.centred:
-                _, self._mean, self._r = aten.native_layer_norm(
-                    x, x.shape[-self.axes :], None, None, self.eps
-                )
-            else:
-                self._r = torch.rsqrt(x.square().mean(over, keepdim=True) + self.eps)
-        if self._mean is None:
-            self._mean = torch.zeros_like(self._r)
+        if tracing():  # compiled code may not keep anything here, and finds what is the same itself
+            return self._found(x)
+        if self._mean is None or self._r is None:
+            self._mean, self._r = self._found(x)
         return self._mean, self._r
+
+    def _found(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        if self.centred:
+            _, mean, r = aten.native_layer_norm(x, x.shape[-self.axes :], None, None, self.eps)
+            return mean, r
+        r = torch.rsqrt(x.square().mean(list(range(-self.axes, 0)), keepdim=True) + self.eps)
+        return torch.zeros_like(r), r
 
     def h(self, x: Tensor) -> Tensor:
         mean, r = self.statistics(x)
@@ -129,8 +130,9 @@ def layer_norm(
 
 
 def _told(y: Tensor) -> tuple[Tensor, ...]:
-    """The mean and r that the layer's own node has kept, in the precision that sweeps take."""
-    if tracing() or inside_torch_func() or torch.is_autocast_enabled(y.device.type):
+    """The mean and r that the layer's own node has kept, in the precision that sweeps take. (Of a model in
+    half precision they can be in half precision, too, which is not enough.)"""
+    if tracing() or inside_torch_func() or is_autocast(y.device.type) or y.dtype in HALF:
         return ()
     node: Any = y.grad_fn
     if node is None or node.name() != "NativeLayerNormBackward0":

@@ -25,7 +25,7 @@ def pairwise(
 ) -> Call:
     """slopes(a, b) and bends(a, b) are the first and second derivatives of f, number by number."""
     known = a if isinstance(a, Tensor) else b
-    a, b = (v if isinstance(v, Tensor) else torch.as_tensor(v).to(known) for v in (a, b))
+    a, b = (v if isinstance(v, Tensor) else torch.as_tensor(v, device=known.device).to(known) for v in (a, b))
     shapes = a.shape, b.shape
     full = torch.broadcast_shapes(*shapes)
 

@@ -146,9 +146,8 @@ def _check(x: Tensor, dims: int, states: Any, weights: Any, count: int) -> None:
         raise NoRule("a recurrent layer with proj_size=")
     if tracing() or inside_torch_func() or any_autocast_enabled():
         raise NoRule("a recurrent layer under torch.compile, torch.func or autocast")
-    kinds = {t.dtype for t in (x, *states, *weights) if t is not None}
-    if len(kinds) > 1 or not kinds <= {torch.float32, torch.float64}:
-        raise NoRule("a recurrent layer in half or mixed precision")
+    if len({t.dtype for t in (x, *states, *weights) if t is not None}) > 1:
+        raise NoRule("a recurrent layer in mixed precision")
     if x.numel() == 0 or x.dim() != dims:
         raise NoRule(f"a recurrent layer of an input of shape {tuple(x.shape)}")
 

@@ -58,7 +58,7 @@ rule("view_as", "reshape_as", like=True)(_reshape(Tensor.reshape_as))
 def _permutation(function: Callable[..., Tensor]) -> Any:
     def apply(x: Tensor, *args: Any, **kwargs: Any) -> Any:
         # A tensor of shape (0, 1, 2, …) shows where each axis goes.
-        order = function(torch.empty(tuple(range(x.dim()))), *args, **kwargs).shape
+        order = function(torch.empty(tuple(range(x.dim())), device="cpu"), *args, **kwargs).shape
         back = [order.index(axis) for axis in range(x.dim())]
         return Call(lambda v: v.permute(order), lambda u: u.permute(back))
 

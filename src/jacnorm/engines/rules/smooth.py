@@ -201,9 +201,8 @@ def selu(x: Tensor) -> Call:
 
 @rule("celu")
 def celu(x: Tensor, alpha: float = 1.0) -> Call:
-    return _elu(
-        x, alpha, 1, 1 / torch.tensor(alpha, dtype=torch.float32).item()
-    )  # as PyTorch's own derivative
+    rounded = torch.tensor(alpha, dtype=torch.float32, device="cpu").item()
+    return _elu(x, alpha, 1, 1 / rounded)  # as PyTorch's own derivative
 
 
 def _elu(x: Tensor, alpha: float, scale: float, rate: float) -> Call:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from matplotlib.figure import Figure
 
 from ..figures.common import tidy
 from ..wording import markdown_table
+from .networks_page import aims_in_words, networks_in_words, ordered
 from .starts_page import starts_in_words
+from .targets_page import targets_in_words
 from .ways import WAYS
 
 Found = dict[str, Any]  # suite -> its numbers; "methods" -> net -> its numbers
+ALGORITHM = "Algorithm 1, unrolled"  # measured where every way is
 COLOURS = {"ours": "#0b6e4f", "form": "#8a8a8a", "peer": "#c1440e"}
 ROW = 2.0  # percent of error, between dots whose names would meet
 CURVES = {
@@ -25,18 +29,31 @@ LABELS = {"ours": "jacnorm", "form": "forms not taken", "peer": "others' ways"}
 def markdown(found: Found) -> str:
     parts = ["# Cost and accuracy", _preamble(found)]
     if "methods" in found:
-        parts.append(_methods(found["methods"], found.get("training")))
-        parts.append(_parts(found["methods"]))
-        if any(n["memory"] for n in found["methods"].values()):  # it is read from Linux
-            parts.append(_memory(found["methods"]))
+        parts += _of_methods(ordered(found["methods"]), found.get("training"))
     if "training" in found:
         parts.append(_training(found["training"]))
     parts += [_curve(found[name]) for name in ("batch_sizes", "outputs", "depth") if name in found]
     if "starts" in found:
         parts.append(starts_in_words(found["starts"]))
+    if "targets" in found:
+        parts.append(targets_in_words(found["targets"]))
     if "measure" in found:
         parts.append(_measuring(found["measure"]["rows"]))
     return "\n\n".join(parts) + "\n"
+
+
+def _of_methods(nets: Found, training: Found | None) -> Iterator[str]:
+    timed = {net: n for net, n in nets.items() if n["cost"]}
+    if timed:
+        yield networks_in_words(timed)
+    if every := {net: n for net, n in timed.items() if ALGORITHM in n["cost"]}:
+        yield _methods(every, training)
+    if timed:
+        yield _parts(timed)
+    if measured := {net: n for net, n in nets.items() if n["memory"]}:
+        yield _memory(measured)
+    if aims := aims_in_words(nets):
+        yield aims
 
 
 def _preamble(found: Found) -> str:
@@ -45,9 +62,9 @@ def _preamble(found: Found) -> str:
         "Made by `jacnorm bench`. Cost is the time of an optimizer step divided by that of a plain step of "
         "the same model, measured in turns in one run, the median over rounds, on one thread "
         f"({e['system']}, torch {e['torch']}). Nets are untrained and inputs random, except for errors and "
-        "cosines, which come from one training with one seed. The same cost differs by some percent from "
-        "table to table. Where it is below the floor, or below 1, our convolutions and pools have sped up "
-        "the loss itself; no penalty is free."
+        "cosines with the exact gradient, which come from one training with one seed. The same cost differs "
+        "by some percent from table to table. Where it is below the floor, or below 1, our convolutions and "
+        "pools have sped up the loss itself; no penalty is free."
     )
 
 
@@ -55,7 +72,7 @@ def _methods(nets: Found, training: Found | None) -> str:
     """One row a way, one column a net; error and angle where they were measured."""
     heads = [_head(net, n) for net, n in nets.items()]
     rows = [["way", *[f"cost, {h}" for h in heads], "error of σ", "cosine"]]
-    for way in WAYS:
+    for way in [w for w in WAYS if any(w.name in n["cost"] for n in nets.values())]:
         costs = [f"{n['cost'][way.name]:.2f}" if way.name in n["cost"] else "" for n in nets.values()]
         rows.append([way.name, *costs, *_quality(way.name, training)])
     notes = (
@@ -69,15 +86,16 @@ def _methods(nets: Found, training: Found | None) -> str:
 def _parts(nets: Found) -> str:
     heads = [_head(net, n) for net, n in nets.items()]
     rows = [["part", *heads]]
-    parts = dict.fromkeys(part for n in nets.values() for part in n["parts"])  # engines differ in theirs
-    rows += [
-        [part, *[f"{n['parts'][part]:.2f}" if part in n["parts"] else "" for n in nets.values()]]
-        for part in parts
-    ]
+    parts = next(iter(nets.values()))["parts"]
+    rows += [[part, *[f"{n['parts'][part]:.2f}" for n in nets.values()]] for part in parts]
     text = (
-        "Parts of a step with the spectral penalty, in units of the plain forward and backward pass. By "
-        "operation count a forward pass is 1/3 and a backward pass 2/3. Jᵀu, J v and the terms that make the "
-        "gradient from both are 1/3 each, which puts the floor at 2.0. Where the sum is "
+        "Parts of a step with the spectral penalty, in units of the plain forward and backward pass: the "
+        "forward pass, recorded; Jᵀu; J v, which meets the cotangents of Jᵀu call by call and takes the "
+        "terms of the gradient from both; the backward pass. The last row is a backward pass that carries "
+        "the terms alone. In a step one pass carries them and the loss, so that the rows sum up to more than "
+        "a step. By "
+        "operation count a forward pass is 1/3 and a backward pass 2/3. Jᵀu, J v and the terms "
+        "are 1/3 each, which puts the floor at 2.0. Where a part is "
         "below, rules of our own made up for it: pooling in 2×2 windows and convolutions of grey images "
         "are faster than PyTorch's. Where it is above, it is the recording, call by call in Python, "
         "which small batches feel, or the transposed convolutions, which kernels are not tuned for."
@@ -86,8 +104,7 @@ def _parts(nets: Found) -> str:
 
 
 def _head(net: str, numbers: Found) -> str:
-    width = "" if numbers["width"] == 1 else f" at width {numbers['width']:g}"
-    return f"{net}{width}, batch {numbers['batch']}"
+    return net if numbers["width"] == 1 else f"{net}, at width {numbers['width']:g}"
 
 
 def _quality(name: str, training: Found | None) -> list[str]:
@@ -99,7 +116,8 @@ def _quality(name: str, training: Found | None) -> list[str]:
 
 
 def _memory(nets: Found) -> str:
-    rows = [["way", *[f"{net}, batch {n['memory_batch']}" for net, n in nets.items()]]]
+    heads = [f"{net.rpartition(', batch')[0]}, batch {n['memory_batch']}" for net, n in nets.items()]
+    rows = [["way", *heads]]
     for way in WAYS:
         memories = [n["memory"] for n in nets.values()]
         if any(way.name in m for m in memories):
@@ -107,8 +125,9 @@ def _memory(nets: Found) -> str:
                 [way.name, *[f"{m[way.name] / m['plain']:.1f}" if way.name in m else "" for m in memories]]
             )
     text = (
-        "Extra peak memory of a process in its first two steps, divided by that of plain steps. J and the "
-        "loss of the first step live on into the second, and the model is verified, too."
+        "The tensors that live at most in the first two steps, without the weights, divided by those of "
+        "plain steps. Gradients and what the optimizer keeps are among them. J and the loss of the first "
+        "step live on into the second, and the model is verified, too."
     )
     return f"## Memory\n\n{text}\n\n{markdown_table(rows)}"
 
@@ -148,7 +167,7 @@ def picture(found: Found) -> Figure | None:
     """Cost against error of σ, a dot a way; None before both are measured."""
     if "training" not in found or not found.get("methods"):
         return None
-    cost = next(iter(found["methods"].values()))["cost"]
+    cost = next(iter(ordered(found["methods"]).values()))["cost"]
     error = found["training"]["error"]
     figure = Figure(figsize=(8, 4.8), layout="constrained")
     axes = figure.subplots()

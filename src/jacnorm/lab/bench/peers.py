@@ -41,11 +41,13 @@ def frobenius(model: nn.Module) -> Estimate:
     return estimate
 
 
-def push(model: nn.Module) -> Estimate:
+def push(model: nn.Module, precision: torch.dtype | None = None) -> Estimate:
     """J v beside the loss, without gradients of its own, as flow models need it. (This one is ours.)"""
+    J = None  # kept until the next step's takes its place, as in a loop that people write
 
     def estimate(x: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
-        J = linearize(model, x)
+        nonlocal J
+        J = linearize(model, x, precision=precision)
         with torch.no_grad():
             return J.output, 0 * norms(J.jvp(x))
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ... import Linearization, SpectralPenalty, linearize
 from ...estimators.operator import column, flat, normalized
-from ...penalties.spectral import ALIGNED, alignment
+from ...penalties.spectral import alignment, is_rough
 from ..evaluate.common import progress
 from .zoo import Pupil
 
@@ -142,7 +142,7 @@ class Lesson:
 
     def _tried(self, way: Trial) -> dict[str, Any]:
         penalty = self.penalties[way.name, way.rounds]
-        reports, aligned = [], 0.0
+        reports, aligned, low = [], 0.0, 0.0
         for i in range(TRIED):
             new = torch.arange(BATCH) + self.count + i * BATCH
             rows = torch.arange(BATCH) + i * BATCH if way.has_index else new
@@ -150,12 +150,13 @@ class Lesson:
             J = self.linearized(rows)
             reports.append(penalty.report(J, index, samples=BATCH))
             with torch.no_grad():
-                aligned += alignment(J, *penalty._found(J, None)[1:])[0] / TRIED
+                found = alignment(J, *penalty._found(J, None)[1:])
+                aligned, low = aligned + found[0] / TRIED, low + found[1] / TRIED
         return {
             "start": way.name,
             "rounds": way.rounds,
             "products": sum(r.products for r in reports) / TRIED,
             "cosine": sum(r.cosine for r in reports) / TRIED,
             "error": -sum(r.error for r in reports) / TRIED,
-            "warns": not way.has_index and aligned < ALIGNED,
+            "warns": not way.has_index and is_rough(aligned, low),
         }

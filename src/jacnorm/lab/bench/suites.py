@@ -6,42 +6,89 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor, nn
+
+from ... import __version__, linearize
+from ...diagnosis.half import cosine
 from ..data import load
 from . import measuring, memory, parts, quality
 from .nets import NETS, Deep, batch, make
+from .networks import Network
 from .timing import costs
-from .ways import BY_HAND, EXACT, WAYS, Way
+from .ways import (
+    BOUND,
+    BY_HAND,
+    DEFAULT,
+    DOUBLE,
+    EXACT,
+    FROBENIUS,
+    FROBENIUS_HALF,
+    HALF,
+    NO_INDEX,
+    PUSH,
+    PUSH_BY_TORCH,
+    PUSH_HALF,
+    WAYS,
+    Way,
+)
 
-MAIN = ("spectral, index=", "spectral, no index", "Frobenius", "Spectral-Bound")
-COMPARED = (*MAIN, "Frobenius, double backward", "double-backward power iteration, 1 round")
+MAIN = (DEFAULT, NO_INDEX, FROBENIUS, BOUND)
+COMPARED = (*MAIN, DOUBLE, "double-backward power iteration, 1 round")
+ON_EVERY_NET = (
+    *(DEFAULT, HALF, NO_INDEX, FROBENIUS, FROBENIUS_HALF, DOUBLE),
+    *(PUSH, PUSH_HALF, PUSH_BY_TORCH, BY_HAND),
+)
 EPOCHS = 15
 OUTPUTS = (10, 1000)  # of the nets that are measured
+TRANSFORMERS = tuple(n for n in NETS if n.startswith(("vit", "transformer")))
 LARGE = ("vgg16", "resnet18", "vit-192", "vit-128, 256 tokens", "vit-128, 1024 tokens")  # minutes for these:
 UNABLE = (
-    (("vgg16", "resnet18"), ("J v alone, torch.func.jvp",)),  # it cannot write into running statistics
-    (tuple(n for n in NETS if n.startswith(("vit", "transformer"))), ("dual numbers",)),  # no attention
+    (("vgg16", "resnet18"), (PUSH_BY_TORCH,)),  # it cannot write into running statistics
+    (TRANSFORMERS, ("dual numbers",)),  # no attention
     (tuple(n for n in NETS if n != "mlp"), (BY_HAND,)),
 )
 SLOW = ("spectral, budget=1.3", EXACT.name, "double-backward power iteration, 10 rounds")
 
 
-def methods(net: str, size: int, width: float) -> dict[str, Any]:
-    """Every way on one net: its cost and the memory it takes."""
-    model = make(net, width=width)
-    ways = [w for w in WAYS if net not in LARGE or w.name not in SLOW]
-    for nets, cannot in UNABLE:
-        ways = [w for w in ways if net not in nets or w.name not in cannot]
-    memory_batch = NETS[net][2]
-    measured = [w.name for w in ways if w.kind != "form"]
-    return {
-        "batch": size,
+def methods(network: Network, width: float) -> dict[str, Any]:
+    """The ways on one net: their costs and the memory they take."""
+    net = network.net
+    model, samples = make(net, width=width), batch(net, network.batch)
+    ways = _ways_on(network)
+    found: dict[str, Any] = {
+        "jacnorm": __version__,
+        "batch": network.batch,
         "width": width,
         "parameters": sum(p.numel() for p in model.parameters()),
-        "cost": costs(model, ways, batch(net, size)),
-        "parts": parts.shares(model, batch(net, size)),
-        "memory": memory.growth(net, memory_batch, measured, width),
-        "memory_batch": memory_batch,
+        "cost": {},
+        "parts": {},
+        "memory": {},
+        "memory_batch": NETS[net][2],
     }
+    if network.is_timed:
+        found["cost"] = costs(model, ways, samples)
+        found["parts"] = parts.shares(model, samples)
+        found["one_minus_cosine"] = 1 - _cosine_in_half(model, samples[0])
+    if network.has_memory:
+        measured = [w for w in ways if w.kind != "form"]
+        found["memory"] = memory.growth(model, measured, batch(net, NETS[net][2]))
+    return found
+
+
+def _cosine_in_half(model: nn.Module, x: Tensor) -> float:
+    """Of the penalty's gradient in bfloat16 with that in float32."""
+    found = cosine(model, lambda precision: linearize(model, x, precision=precision))
+    assert found is not None  # these nets have gradients
+    return found
+
+
+def _ways_on(network: Network) -> list[Way]:
+    net = network.net
+    ways = [w for w in WAYS if network.has_all or w.name in ON_EVERY_NET]
+    ways = [w for w in ways if net not in LARGE or w.name not in SLOW]
+    for nets, cannot in UNABLE:
+        ways = [w for w in ways if net not in nets or w.name not in cannot]
+    return ways
 
 
 def batch_sizes(sizes: tuple[int, ...] = (8, 16, 32, 64, 128, 256)) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ... import AnalyticPenalty, FrobeniusPenalty, SpectralBoundPenalty, SpectralPenalty
@@ -29,14 +30,16 @@ class Way:
     block: int = BLOCK
 
 
-def _ours(make: Callable[[], Penalty], indexed: bool) -> Callable[[nn.Module], Penalize]:
+def _ours(
+    make: Callable[[], Penalty], indexed: bool, precision: torch.dtype | None = None
+) -> Callable[[nn.Module], Penalize]:
     def make_for(model: nn.Module) -> Penalize:
         penalty = make()
         J = None  # kept until the next step's takes its place, as in a loop that people write
 
         def penalize(x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
             nonlocal J
-            J = penalty.linearize(model, x)
+            J = penalty.linearize(model, x, precision=precision)
             return J.output, penalty(J, index=index if indexed else None)
 
         return penalize
@@ -59,16 +62,20 @@ def _other(sigma: Any, *options: Any) -> Callable[[nn.Module], Penalize]:
     return make_for
 
 
-DEFAULT = "spectral, index="
+DEFAULT, NO_INDEX = "spectral, index=", "spectral, no index"
 RANDOM = "spectral, random start"
 BY_HAND = "the same sweeps, written out"
 FROBENIUS, BOUND = "Frobenius", "Spectral-Bound"
+DOUBLE = "Frobenius, double backward"
+PUSH, PUSH_BY_TORCH = "J v alone", "J v alone, torch.func.jvp"
+HALF, FROBENIUS_HALF, PUSH_HALF = (f"{way}, bfloat16" for way in (DEFAULT, FROBENIUS, PUSH))
 EXACT = Way("analytical: all rows of J", _ours(lambda: AnalyticPenalty(WEIGHT), False))
 PAPERS_EXACT = Way("analytical: rows by autograd, SVD", _other(peers.rows_and_svd), "peer")
 
 WAYS = (
     Way(DEFAULT, _ours(lambda: SpectralPenalty(WEIGHT), True)),
-    Way("spectral, no index", _ours(lambda: SpectralPenalty(WEIGHT), False)),
+    Way(NO_INDEX, _ours(lambda: SpectralPenalty(WEIGHT), False)),
+    Way(HALF, _ours(lambda: SpectralPenalty(WEIGHT), True, torch.bfloat16)),
     Way("spectral, index=, iterations=2", _ours(lambda: SpectralPenalty(WEIGHT, 2), True)),
     Way(RANDOM, _ours(lambda: SpectralPenalty(WEIGHT, start="random"), False)),
     # A budget goes by the time from step to step, which is long where blocks meet.
@@ -85,18 +92,20 @@ WAYS = (
         estimates=False,
     ),
     Way(FROBENIUS, _ours(lambda: FrobeniusPenalty(WEIGHT), False), estimates=False),
+    Way(FROBENIUS_HALF, _ours(lambda: FrobeniusPenalty(WEIGHT), False, torch.bfloat16), estimates=False),
     Way(BOUND, _ours(lambda: SpectralBoundPenalty(WEIGHT), False), estimates=False),
     EXACT,
-    Way("J v alone", _other(peers.push), estimates=False),
+    Way(PUSH, _other(peers.push), estimates=False),
+    Way(PUSH_HALF, _other(peers.push, torch.bfloat16), estimates=False),
     Way("stored u, backward form", _other(forms.StoredBackward), "form"),
     Way("stored u, ‖J v‖ back-propagated", _other(forms.StoredRefined), "form"),
     Way("stored v, forward form", _other(forms.StoredForward), "form"),
     Way("no memory, from the loss's gradient", _other(forms.FromLoss), "form"),
     Way(BY_HAND, lambda model: by_hand(model, WEIGHT), "form", estimates=False),
-    Way("Frobenius, double backward", _other(peers.frobenius), "peer", estimates=False),
+    Way(DOUBLE, _other(peers.frobenius), "peer", estimates=False),
     Way("Algorithm 1, unrolled", _other(peers.unrolled), "peer"),
     Way("double-backward power iteration, 1 round", _other(peers.double_backward, 1), "peer"),
     Way("double-backward power iteration, 10 rounds", _other(peers.double_backward, 10), "peer"),
-    Way("J v alone, torch.func.jvp", _other(peers.push_by_torch_func), "peer", estimates=False),
+    Way(PUSH_BY_TORCH, _other(peers.push_by_torch_func), "peer", estimates=False),
     Way("dual numbers", _other(peers.dual_numbers), "peer"),
 )

@@ -1,4 +1,4 @@
-"""Tokens: which embedding sees them, the model from there on, and an attack that changes one token."""
+"""Tokens: the model from their embedding on, and an attack that changes one token."""
 
 from __future__ import annotations
 
@@ -8,39 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from ..attacks.losses import cross_entropy
-from ..errors import UsageError
 
 TRIES = 50  # changed tokens that are run for each text
-
-
-def find_embedding(model: nn.Module, tokens: Tensor, at: str | None) -> str:
-    """The name of the `nn.Embedding` that is called with the tokens themselves."""
-    embeddings = {name: m for name, m in model.named_modules() if isinstance(m, nn.Embedding)}
-    if at is not None:
-        if at not in embeddings:
-            raise UsageError(f"at={at!r} names no nn.Embedding of the model: it has {_listed(embeddings)}")
-        return at
-    seen: list[str] = []
-
-    def look(name: str) -> Any:
-        return lambda module, inputs: (
-            seen.append(name) if torch.equal(torch.as_tensor(inputs[0]), tokens) else None
-        )
-
-    hooks = [module.register_forward_pre_hook(look(name)) for name, module in embeddings.items()]
-    try:
-        with torch.no_grad():
-            model(tokens)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    if len(set(seen)) != 1:
-        raise UsageError(f"which embedding takes the tokens? Say at=…: the model has {_listed(embeddings)}")
-    return seen[0]
-
-
-def _listed(embeddings: dict[str, Any]) -> str:
-    return ", ".join(embeddings) or "none"
 
 
 class FromEmbedding(nn.Module):

@@ -10,13 +10,14 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from torch import nn
 
+from ...pytorch.outputs import Output
 from ..checkpoint import write_atomically
 from ..errors import UsageError
 from ..nets import weights_digest
 from ..run import environment
 from .content import Content
 from .measuring import measure
-from .subject import CardError, evaluating, make_subject
+from .subject import CardError, evaluating, giving, make_subject
 
 ATTACKED = 200
 IN_PYTHON = 'jn.card(model, x, y, path="{path}")'
@@ -33,6 +34,7 @@ def make_card(
     classes: Sequence[str] | None = None,
     names: Sequence[str] | None = None,
     at: str | None = None,
+    output: Output = None,
     epsilon: float | None = None,
     attacked: int = ATTACKED,
     rerun: str | None = None,
@@ -42,7 +44,7 @@ def make_card(
     _check(path, epsilon, attacked)
     if not isinstance(model, nn.Module):
         raise CardError(f"the model is a {type(model).__name__}: a card needs an nn.Module")
-    with evaluating(model):
+    with evaluating(model), giving(model, output) as taken:
         subject = make_subject(model, x, y, classes, names, at)
         measured = measure(subject, attacked=attacked, epsilon=epsilon)
         shape = "×".join(map(str, subject.x.shape[1:]))
@@ -51,7 +53,7 @@ def make_card(
             title or f"{type(model).__name__}: how sensitive it is",
             about,
             rerun or IN_PYTHON.format(path=path),
-            _facts(model, subject.x.device),
+            _facts(model, subject.x.device) | taken,
             measured,
         )
         html = to_html(content)

@@ -151,7 +151,11 @@ def _on_text(subject: Subject, attacked: int, epsilon: float, seed: int) -> tupl
 def _fooled(
     subject: Subject, tokens: Tensor, labels: Tensor, attack: Callable[..., Tensor], *more: Any
 ) -> Tensor:
-    parts = [attack(subject.model, subject.at, *pair, *more) for pair in _chunks(subject, tokens, labels)]
+    parts = []
+    with progress(len(tokens), "changed tokens", " texts") as bar:
+        for pair in _chunks(subject, tokens, labels):
+            parts.append(attack(subject.model, subject.at, *pair, *more))
+            bar.update(len(pair[0]))
     return torch.cat(parts)
 
 

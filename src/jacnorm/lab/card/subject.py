@@ -10,8 +10,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ...errors import InputError
+from ...pytorch.outputs import Name, Output
+from ...recording import tell_of
 from ..errors import UsageError
-from .embedding import find_embedding
+from ..nets import OneOutput
+from ..tokens import find_embedding
 
 Kind = Literal["images", "table", "text"]
 SAMPLE = {"images": "image", "table": "row", "text": "text"}
@@ -125,6 +129,22 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = mode
 
 
+@contextmanager
+def giving(model: nn.Module, output: Output) -> Iterator[dict[str, str]]:
+    """With one tensor in the place of all that it returns; what to tell of an output that was found."""
+    taken: dict[str, str] = {}
+
+    def tell(name: Name) -> None:
+        taken["output"] = str(name)
+        tell_of(name, model)
+
+    handle = model.register_forward_hook(OneOutput(output, tell))
+    try:
+        yield taken
+    finally:
+        handle.remove()
+
+
 def _samples(model: nn.Module, x: Any, y: Any) -> tuple[Tensor, Tensor]:
     """On the model's device, and in its precision."""
     x, y = torch.as_tensor(x), torch.as_tensor(y)
@@ -174,14 +194,13 @@ def _outputs(model: nn.Module, x: Tensor) -> Tensor:
 def _output(model: nn.Module, x: Tensor) -> Tensor:
     try:
         y = model(x)
+    except InputError as error:  # about its outputs
+        raise CardError(str(error)) from error
     except Exception as error:  # it is the user's code, and may raise anything
         first = (str(error) or type(error).__name__).splitlines()[0]
         raise CardError(f"the model does not take x of shape {tuple(x.shape[1:])}: {first}") from error
     if not isinstance(y, Tensor):
-        raise CardError(
-            f"the model returns a {type(y).__name__}: a card needs a tensor of logits. Give a module that "
-            "returns it, as lambda x: model(x).logits does"
-        )
+        raise CardError(f"output= gave a {type(y).__name__}: a card needs a tensor of logits")
     if y.shape[:1] != x.shape[:1] or y.dim() != 2 or y.shape[1] < 2:
         raise CardError(
             f"the model gives {tuple(y.shape)} for {len(x)} samples: a card needs one row of two or more "

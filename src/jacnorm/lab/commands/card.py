@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from ..cli import add_command, add_machine_options, need, need_one_or_more, use_machine
+from ..errors import UsageError
 from ..nets import NETS
 from ..run_files import read_config
 from .evaluate import radius
-from .measure import add_data_and_net, data_and_model
+from .measure import add_data_and_net, add_tokens, data_and_model
 
 SAMPLES, ATTACKED = 2000, 200
 
@@ -23,14 +24,19 @@ def add(commands: Any) -> None:
         "card",
         "Make a card: one HTML file about how sensitive a network is, to be attached to it.",
         "jacnorm card runs/my-run --out card.html\n"
-        "  jacnorm card my_package.nets:resnet --weights resnet.safetensors --data cifar10",
+        "  jacnorm card my_package.nets:resnet --weights resnet.safetensors --data cifar10\n"
+        "  jacnorm card my_nets:reader --weights reader.pt --data texts.npz --tokens --names vocab.txt",
     )
     parser.add_argument(
         "model", metavar="MODEL", help="the folder of a finished run, a net's name, or package.module:factory"
     )
     add_data_and_net(parser, "a net")
+    add_tokens(parser)
     parser.add_argument(
-        "--images", type=int, default=SAMPLES, metavar="N", help="the first N images (default: %(default)s)"
+        "--names", type=Path, metavar="FILE", help="a name per line: of all tokens, or of a table's columns"
+    )
+    parser.add_argument(
+        "--images", type=int, default=SAMPLES, metavar="N", help="the first N samples (default: %(default)s)"
     )
     parser.add_argument(
         "--attacked",
@@ -58,22 +64,34 @@ def run(args: argparse.Namespace) -> None:
     is_run = args.model not in NETS and Path(args.model).is_dir()
     args.folder, args.net = (Path(args.model), None) if is_run else (None, args.model)
     data, model = data_and_model(args)
+    shown = model.body if data.are_tokens else model
     split = getattr(data, args.split)
     images, labels = split.images[: args.images].to(device), split.labels[: args.images].to(device)
     made = make_card(
-        model.to(device),
+        shown.to(device),
         images,
         labels,
         args.out,
         title=args.title or _title(args, data.name),
         data=f"{data.name}, {args.split} split",
         classes=data.classes,
-        names=getattr(data, "columns", None) or None,  # of a table
+        names=_names(args.names) or data.columns or None,
+        at=model.at,
         epsilon=args.epsilon,
         attacked=args.attacked,
         rerun=shlex.join(["jacnorm", *sys.argv[1:]]),
     )
     print(f"card: {made}")
+
+
+def _names(file: Path | None) -> list[str]:
+    """Line by line; a token may be a space, or nothing."""
+    if file is None:
+        return []
+    try:
+        return file.read_text().removesuffix("\n").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--names {file}: cannot be read ({error})") from error
 
 
 def _title(args: argparse.Namespace, data: str) -> str:

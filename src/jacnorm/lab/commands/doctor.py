@@ -19,8 +19,10 @@ from ...diagnosis.examine import examine
 from ..cli import add_command, add_machine_options, need_one_or_more, use_machine
 from ..errors import UsageError
 from ..nets import NETS, build
+from ..tokens import find_embedding
 from .measure import add_data_and_net, data_and_model, load_weights
 
+ANY = 1 << 30  # --tokens without a number
 USUAL = {"mlp": (1, 28, 28), "lenet": (1, 28, 28), "vgg16": (3, 32, 32), "resnet18": (3, 32, 32)}
 
 
@@ -40,7 +42,12 @@ def add(commands: Any) -> None:
         "--at", metavar="LAYER", help="take J from the output of this layer on: an embedding, for tokens"
     )
     parser.add_argument(
-        "--tokens", type=int, metavar="N", help="samples are tokens below N: --input 128 --tokens 30000"
+        "--tokens",
+        type=int,
+        nargs="?",
+        const=ANY,
+        metavar="N",
+        help="samples are tokens, of --data or below N: --input 128 --tokens 30000",
     )
     add_data_and_net(parser, "a net")
     parser.add_argument("--batch", type=int, default=8, metavar="N", help="samples (default: %(default)s)")
@@ -53,27 +60,30 @@ def run(args: argparse.Namespace) -> int:
     """Returns 0 if the model is supported, else 1."""
     device = use_machine(args)
     need_one_or_more(args, "batch", "tokens")
-    model, x = _model_and_batch(args)
+    model, x, at = _model_and_batch(args)
     model, x = model.to(device).train(args.train), x.to(device)
     width = max(80, min(shutil.get_terminal_size((100, 0)).columns, 120))
-    found = examine(model, x, args.at)
+    found = examine(model, x, at)
     if found.served:
         bar = partial(tqdm, desc="measuring the cost", disable=None, leave=False, delay=1)
-        found = replace(found, cost=step_cost(model, x, args.at, watch=bar))
+        found = replace(found, cost=step_cost(model, x, at, watch=bar))
     print(found.text(width))
     return 0 if found.served else 1
 
 
-def _model_and_batch(args: argparse.Namespace) -> tuple[nn.Module, Tensor]:
-    """The first images of a run or of --data, else random numbers."""
+def _model_and_batch(args: argparse.Namespace) -> tuple[nn.Module, Tensor, str | None]:
+    """The first samples of a run or of --data, else random numbers; and where J begins."""
     is_run = args.model not in NETS and Path(args.model).is_dir()
     args.folder, args.net = (Path(args.model), None) if is_run else (None, args.model)
     if is_run or args.data is not None:
         if args.input is not None:
             raise UsageError("--input goes with a net alone; a run and --data have samples of their own")
+        layer, args.at = args.at, args.at if args.tokens else None
         data, model = data_and_model(args)
-        return model.body, model.normalize(data.test.images[: args.batch])
-    return _net_and_noise(args)
+        return model.body, model.normalize(data.test.images[: args.batch]), layer or model.at
+    model, x = _net_and_noise(args)
+    is_open = args.tokens and args.at is None
+    return model, x, find_embedding(model.eval(), x, None) if is_open else args.at
 
 
 def _net_and_noise(args: argparse.Namespace) -> tuple[nn.Module, Tensor]:
@@ -87,6 +97,8 @@ def _net_and_noise(args: argparse.Namespace) -> tuple[nn.Module, Tensor]:
     shape = shape or getattr(model, "default_cfg", {}).get("input_size")  # timm's nets know it
     if shape is None:
         raise UsageError(f"say what one sample for {args.model} looks like: --input 3x224x224")
+    if args.tokens == ANY:
+        raise UsageError("below which number are the tokens? --tokens 30000")
     if args.tokens is not None:
         return model, torch.randint(args.tokens, (args.batch, *shape), generator=_generator())
     return model, torch.randn(args.batch, *shape, generator=_generator())

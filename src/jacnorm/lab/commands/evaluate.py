@@ -27,7 +27,7 @@ from ..run import environment
 from ..run_files import check_finished, divergence, load_run, read_config
 from ..settings import number
 from ..wording import table
-from .measure import add_data, add_net, data_and_model, load_data
+from .measure import add_data, add_net, add_tokens, data_and_model, load_data
 
 
 def add(commands: Any) -> None:
@@ -42,6 +42,7 @@ def add(commands: Any) -> None:
     parser.add_argument("folders", type=Path, nargs="*", metavar="RUN", help="the folder of a finished run")
     parser.add_argument("--net", help="instead of runs: a net's name, or package.module:factory; with --data")
     add_data(parser)
+    add_tokens(parser)
     add_net(parser, "--net")
     parser.add_argument("--all", action="store_true", help="everything below")
     for name, evaluation in EVALUATIONS.items():
@@ -80,6 +81,8 @@ def run(args: argparse.Namespace) -> None:
     data, trained = _load(args, device)
     if of_pixels := [name for name in chosen if EVALUATIONS[name].of_pixels and not data.is_pixels]:
         raise UsageError(f"--{of_pixels[0]} is for pixels from 0 to 1, which {data.name} has not")
+    if data.are_tokens and "cost" in chosen:
+        raise UsageError(f"--cost is for images and tables; {data.name} has tokens")
     split = Split(data.test.images[: args.images], data.test.labels[: args.images]).to(device)
     how: dict[str, Any] = {
         "attacks": args.attacks or (),
@@ -160,8 +163,11 @@ def _chosen(args: argparse.Namespace) -> list[str]:
 def _load(args: argparse.Namespace, device: torch.device) -> tuple[DataSet, list[Trained]]:
     if args.net is not None:
         return _own_net(args, device)
-    if any((args.weights, args.takes, args.data, args.label, args.output)):
-        raise UsageError("--weights, --takes, --data, --label and --output go with --net; a run has its own")
+    if any((args.weights, args.takes, args.data, args.label, args.output, args.tokens, args.at)):
+        raise UsageError(
+            "--weights, --takes, --data, --label, --output, --tokens and --at go with --net; "
+            "a run has its own"
+        )
     args.folders = _left_in(args.folders)
     configs = [read_config(folder) for folder in args.folders]
     names = sorted({" ".join([config.data, config.data_fingerprint]).strip() for config in configs})
@@ -184,9 +190,8 @@ def _own_net(args: argparse.Namespace, device: torch.device) -> tuple[DataSet, l
     if args.folders:
         raise UsageError("name either folders of runs or --net, and not both")
     data, model = data_and_model(args)
-    config = RunConfig(
-        data=args.data, label_column=args.label or "", net=args.net, output=args.output, method="none"
-    )
+    how = {"label_column": args.label or "", "tokens": args.tokens, "at": args.at or ""}
+    config = RunConfig(data=args.data, net=args.net, output=args.output, method="none", **how)
     config = config.with_data(data)
     return data, [Trained(Path(), config, model.to(device))]
 
@@ -196,7 +201,6 @@ def _left_in(folders: list[Path]) -> list[Path]:
     without = {folder: why for folder in folders if (why := _without_network(folder))}
     if len(folders) == 1 or len(without) == len(folders):
         for folder in folders:
-            read_config(folder)
             check_finished(folder)
     for folder, why in without.items():
         print(f"{folder}: left out, {why}", file=sys.stderr)
@@ -205,10 +209,12 @@ def _left_in(folders: list[Path]) -> list[Path]:
 
 def _without_network(folder: Path) -> str | None:
     """Why a folder has no network; None if it has one, or if reading it will raise the error."""
-    if (folder / "weights.safetensors").exists() or not folder.exists():
+    if not folder.exists():
         return None
-    if divergence(folder):
+    if divergence(folder):  # which reads result.json, and names it if it is damaged
         return "it diverged"
+    if (folder / "weights.safetensors").exists():
+        return None
     return "it is not finished" if (folder / "config.json").exists() else "it is not a run"
 
 

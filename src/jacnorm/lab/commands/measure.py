@@ -26,6 +26,7 @@ from ..wording import table
 
 PICTURED = 6  # images
 UNITS = {"normalized": "the normalized input", "pixels": "pixels in [0, 1]"}
+OF_TOKENS = "the embedding of each token"
 
 
 def add(commands: Any) -> None:
@@ -39,6 +40,7 @@ def add(commands: Any) -> None:
     parser.add_argument("folder", type=Path, nargs="?", metavar="RUN", help="the folder of a finished run")
     parser.add_argument("--net", help="instead of a run: a net's name, or package.module:factory")
     add_data_and_net(parser, "--net")
+    add_tokens(parser)
     parser.add_argument("--units", choices=tuple(UNITS), default="normalized", help="σ with respect to what")
     parser.add_argument("--images", type=int, metavar="N", help="only the first N images")
     parser.add_argument("--top", type=int, default=10, help="how many of the most sensitive images to list")
@@ -55,7 +57,7 @@ def add(commands: Any) -> None:
 
 
 def add_data_and_net(parser: argparse.ArgumentParser, net: str) -> None:
-    """The options that `data_and_model` uses, besides `folder` and `net`."""
+    """The options that `data_and_model` uses, besides `folder`, `net` and those of tokens."""
     add_net(parser, net)
     add_data(parser)
     parser.add_argument("--split", choices=("test", "train"), default="test")
@@ -64,6 +66,13 @@ def add_data_and_net(parser: argparse.ArgumentParser, net: str) -> None:
 def add_data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", help=f"the data set (default: a run's own): a name, {KINDS}")
     parser.add_argument("--label", metavar="COLUMN", help="of a table, the column that has the classes")
+
+
+def add_tokens(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tokens", action="store_true", help="of --data: x has tokens, (N, length)")
+    parser.add_argument(
+        "--at", metavar="EMBEDDING", help="the same, and the embedding that J begins at (found without)"
+    )
 
 
 def add_net(parser: argparse.ArgumentParser, net: str) -> None:
@@ -90,15 +99,23 @@ def run(args: argparse.Namespace) -> None:
     need_one_or_more(args, "images", "top", "vectors")
     data, model = data_and_model(args)
     if args.picture and data.train.images.dim() != 4:
-        raise UsageError(f"--picture shows images; {data.name} is a table")
+        raise UsageError(f"--picture shows images; {data.name} has {data.what}")
+    if args.units == "pixels" and data.are_tokens:
+        raise UsageError(
+            f"--units pixels is for images; {data.name} has tokens, σ is that at their embedding"
+        )
     split = getattr(data, args.split)
     images, labels = split.images[: args.images], split.labels[: args.images]
     model = model.to(device)
     x = images.to(device)
     body, x = (model.body, model.normalize(x)) if args.units == "normalized" else (model, x)
-    found = sensitivities(body, x)
+    found = sensitivities(body, x, at=model.at)
     numbers = summary(found, labels, data.classes, args.top)
-    numbers |= {"data": data.name, "split": args.split, "units": args.units}
+    numbers |= {
+        "data": data.name,
+        "split": args.split,
+        "units": args.units if model.at is None else OF_TOKENS,
+    }
     if args.folder is not None:
         numbers |= {"method": read_config(args.folder).label}
     if args.picture:
@@ -122,8 +139,10 @@ def data_and_model(args: argparse.Namespace) -> tuple[DataSet, Normalized]:
     if (args.folder is None) == (args.net is None):
         raise UsageError("name either the folder of a run or --net, and not both")
     if args.folder is not None:
-        if args.weights is not None or args.takes is not None or args.output:
-            raise UsageError("--weights, --takes and --output go with --net; a run has its own")
+        if any((args.weights, args.takes, args.output, args.tokens, args.at)):
+            raise UsageError(
+                "--weights, --takes, --output, --tokens and --at go with --net; a run has its own"
+            )
         check_finished(args.folder)
         config = read_config(args.folder)
         data = load_data(args, config)
@@ -138,7 +157,8 @@ def load_data(args: argparse.Namespace, config: RunConfig | None = None) -> Data
     """The data of --data, else the data of a run, which must not have changed since."""
     if args.data is None and config is not None:
         return classification.load(config, args.data_root, Path())
-    data = load(args.data, args.data_root, label=args.label or "")
+    tokens = bool(args.tokens or args.at) if config is None else config.how_to_read["tokens"]
+    data = load(args.data, args.data_root, label=args.label or "", tokens=tokens)
     if data.own and not getattr(args, "json", False):
         print(data.told(), file=sys.stderr)
     return data
@@ -152,7 +172,7 @@ def load_net(args: argparse.Namespace, data: DataSet) -> Normalized:
         load_weights(body, args.weights)
     else:
         print("no --weights: the net is measured as it is built", file=sys.stderr)
-    model = normalized(body, data, args.takes or "normalized")
+    model = normalized(body, data, args.takes or "normalized", args.at or "")
     check_fits(model, data)
     return model
 
@@ -202,6 +222,6 @@ def _report(n: dict[str, Any]) -> str:
     intro = (
         f"{trained}{n['data']} {n['split']}, {n['images']} images, {n['accuracy']:.1%} of them classified "
         "correctly.\n"
-        f"σ = ‖J(x)‖₂ with respect to {UNITS[n['units']]}; {quality}."
+        f"σ = ‖J(x)‖₂ with respect to {UNITS.get(n['units'], OF_TOKENS)}; {quality}."
     )
     return f"{intro}\n\n{table(rows)}\n\n{table(most)}"

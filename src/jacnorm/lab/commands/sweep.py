@@ -102,7 +102,7 @@ def tell_of_data(experiment: Experiment) -> None:
     """Print a description of the user's own data."""
     run = experiment.runs[0]
     if isinstance(run, RunConfig) and is_own(run.data):
-        print(load(run.data, label=run.label_column).told(), file=sys.stderr)
+        print(load(run.data, **run.how_to_read).told(), file=sys.stderr)
 
 
 def tell_of_old_results(experiment: Experiment) -> None:

@@ -101,11 +101,17 @@ def check_name(name: str) -> None:
 
 
 def load(
-    name: str, root: str | os.PathLike[str] | None = None, download: bool = True, *, label: str = ""
+    name: str,
+    root: str | os.PathLike[str] | None = None,
+    download: bool = True,
+    *,
+    label: str = "",
+    tokens: bool = False,
 ) -> DataSet:
     """The data set `name`, or a user's own, whole or a `DataError` that says which file to mend.
 
-    `label` is the column of a table that has the classes.
+    `label` is the column of a table that has the classes; `tokens` says that the whole numbers of a user's
+    own are tokens.
 
     Files are looked for in `root`, else in the folder that the environment variable JACNORM_DATA
     names, else in the user's cache; those that are not there are downloaded into it. The layout
@@ -113,7 +119,9 @@ def load(
     """
     check_name(name)
     if name not in SETS:
-        return load_own(name, label)
+        return load_own(name, label, tokens)
+    if tokens:
+        raise DataError(f"{name}: it has images; tokens are of your own: leave out --tokens and --at")
     if label:
         raise DataError(f"{name}: a label column is for a table of your own: leave out --label")
     source = SETS[name]

@@ -18,7 +18,7 @@ PADDING = 4  # of a crop
 class Split:
     """Images (N, C, H, W), float32 in [0, 1], and their labels (N,), int64.
 
-    A user's own may be in another range, or the rows of a table, (N, columns).
+    A user's own may be in another range, or the rows of a table, (N, columns), or tokens, int64, (N, length).
     """
 
     # float32 and not uint8: noise, attack radius and Jacobian are all in these units, any slice can
@@ -27,9 +27,10 @@ class Split:
     labels: Tensor
 
     def __post_init__(self) -> None:
-        if self.images.dim() not in (2, 4) or self.images.dtype != torch.float32:
+        are_tokens = self.images.dim() == 2 and self.images.dtype == torch.int64
+        if self.images.dim() not in (2, 4) or not (are_tokens or self.images.dtype == torch.float32):
             raise ValueError(
-                f"images must be float32 of shape (N, C, H, W), rows (N, columns), "
+                f"images must be float32 of shape (N, C, H, W), rows (N, columns), tokens int64 (N, length), "
                 f"not {self.images.dtype} of shape {tuple(self.images.shape)}"
             )
         if self.labels.shape != self.images.shape[:1] or self.labels.dtype != torch.int64:
@@ -76,6 +77,14 @@ class DataSet:
         low, high = self.range
         return self.train.images.dim() == 4 and low >= 0 and high <= 1
 
+    @property
+    def are_tokens(self) -> bool:
+        return not self.train.images.is_floating_point()
+
+    @property
+    def what(self) -> str:
+        return "tokens" if self.are_tokens else "images" if self.train.images.dim() == 4 else "rows"
+
     @cached_property
     def fingerprint(self) -> str:
         """Of all samples, labels and names: another file under the same name has another."""
@@ -91,7 +100,9 @@ class DataSet:
 
     @classmethod
     def of(cls, name: str, train: Split, test: Split, classes: tuple[str, ...]) -> DataSet:
-        return cls(name, train, test, *channel_statistics(train.images), classes)
+        are_numbers = train.images.is_floating_point()  # tokens are not scaled
+        scale = channel_statistics(train.images) if are_numbers else ((0.0,), (1.0,))
+        return cls(name, train, test, *scale, classes)
 
     def held_out(self, fraction: float, seed: int) -> DataSet:
         """The set to select on: a part of `train` takes the place of `test`.

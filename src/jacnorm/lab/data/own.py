@@ -29,19 +29,23 @@ def is_own(name: str) -> bool:
     return ":" in name or os.sep in name or path.suffix in (".npz", *TABLES) or path.is_dir()
 
 
-def load_own(name: str, label: str) -> DataSet:
+def load_own(name: str, label: str, tokens: bool = False) -> DataSet:
     """Read whole and checked, or a `DataError`."""
+    return made(_read_own(name, label), tokens)
+
+
+def _read_own(name: str, label: str) -> Found:
     path = Path(name).expanduser()
     if path.suffix in TABLES:
-        return made(read_table(path, label))
+        return read_table(path, label)
     if label:
         raise DataError(f"{name}: a label column is for tables ({', '.join(TABLES)}): leave out --label")
     if path.suffix == ".npz":
-        return made(read_npz(path))
+        return read_npz(path)
     if path.is_dir():
-        return made(read_folder(path))
+        return read_folder(path)
     if ":" in name and not path.exists():
-        return made(read_factory(name))
+        return read_factory(name)
     if not path.exists():
         raise DataError(f"{name}: there is no such file or folder")
     raise DataError(f"{name}: not a kind of data that is known: {KINDS}")

@@ -39,10 +39,12 @@ class Found:
     notes: Sequence[str] = field(default_factory=list)
 
 
-def made(found: Found) -> DataSet:
-    """The data set, or a `DataError` that says what is wrong with which sample."""
+def made(found: Found, tokens: bool = False) -> DataSet:
+    """The data set, of `tokens` or of numbers, or a `DataError` that says what is wrong with which sample."""
     names = _classes(found)
-    splits = [Split(_numbers(found, part), _positions(part, names)) for part in found.parts]
+    _check_test(found)
+    read = _tokens if tokens else _numbers
+    splits = [Split(read(found, part), _positions(part, names)) for part in found.parts]
     if len({split.images.shape[1:] for split in splits}) > 1:
         shapes = " and ".join(str(tuple(split.images.shape[1:])) for split in splits)
         raise DataError(f"{found.name}: samples to train on and to test are of two shapes, {shapes}")
@@ -56,18 +58,30 @@ def made(found: Found) -> DataSet:
     return replace(data, notes=(*_told(data, found), *notes, *more), columns=tuple(found.columns), own=True)
 
 
+def _tokens(found: Found, part: Samples) -> Tensor:
+    """x as int64, (N, length)."""
+    x = _array(found, "x", part.x)
+    if x.dtype.kind not in "iu" or x.ndim != 2:
+        raise DataError(
+            f"{found.name}: x has dtype {x.dtype} and shape {x.shape}; tokens are whole numbers of shape "
+            "(N, length): leave out --tokens and --at"
+        )
+    _check_length(found, part, x)
+    if (bad := (x < 0).any(1)).any():
+        row = int(bad.argmax())
+        raise DataError(f"{found.name}: {part.where(row)} has {x[row].min()}; tokens are numbered from 0 on")
+    return torch.tensor(x.astype(np.int64))
+
+
 def _numbers(found: Found, part: Samples) -> Tensor:
     """x as float32: rows of a table (N, D), or images (N, C, H, W)."""
     x = _array(found, "x", part.x)
-    if len(x) == 0 or x.size == 0:
-        raise DataError(f"{found.name}: x has shape {x.shape}: there is nothing in it")
     if x.ndim not in (2, 3, 4):
         raise DataError(
             f"{found.name}: x has shape {x.shape}; a table is (N, columns), images are (N, H, W) or "
             "(N, C, H, W)"
         )
-    if len(x) != len(part.y):
-        raise DataError(f"{found.name}: x has {len(x)} samples and y has {len(part.y)} labels")
+    _check_length(found, part, x)
     is_bytes = np.issubdtype(x.dtype, np.integer) and x.ndim > 2
     if is_bytes and (x.min() < 0 or x.max() > 255):
         raise DataError(
@@ -87,6 +101,13 @@ def _numbers(found: Found, part: Samples) -> Tensor:
         value = float(numbers.flatten(1)[row, column])
         raise DataError(f"{found.name}: {part.where(row)}{named} has {value}; fill it in or leave it out")
     return numbers
+
+
+def _check_length(found: Found, part: Samples, x: np.ndarray[Any, Any]) -> None:
+    if x.size == 0:
+        raise DataError(f"{found.name}: x has shape {x.shape}: there is nothing in it")
+    if len(x) != len(part.y):
+        raise DataError(f"{found.name}: x has {len(x)} samples and y has {len(part.y)} labels")
 
 
 def _array(found: Found, name: str, values: Any) -> np.ndarray[Any, Any]:
@@ -121,6 +142,19 @@ def _check_labels(found: Found, part: Samples) -> None:
             )
     elif y.dtype.kind not in "biuUS":
         raise DataError(f"{found.name}: labels have dtype {y.dtype}; whole numbers or words are needed")
+
+
+def _check_test(found: Found) -> None:
+    """A network cannot say a class that it has never seen."""
+    train, *tests = found.parts
+    known = {_text(label) for label in np.asarray(train.y)}
+    for part in tests:
+        for i, label in enumerate(map(_text, np.asarray(part.y))):
+            if label not in known:
+                raise DataError(
+                    f"{found.name}: {part.where(i)} of the test split has the class {label!r}, which no "
+                    "sample to train on has; add some of it there, or leave it out here"
+                )
 
 
 def _positions(part: Samples, names: tuple[str, ...]) -> Tensor:
@@ -167,10 +201,15 @@ def _told(data: DataSet, found: Found) -> list[str]:
     """What it is, for whoever is about to train on it."""
     train, test, shape = data.train, data.test, tuple(data.train.images.shape[1:])
     sizes = f"{len(train):,} {found.what} to train on, {len(test):,} to test"
-    if len(shape) == 1:
+    if data.are_tokens:
+        last = max(int(split.images.max()) for split in (train, test))
+        what = f"{shape[0]} tokens each, from 0 to {last}"
+    elif len(shape) == 1:
         what = (
             f"{count(shape[0], 'feature')}, standardized{f': {some(found.columns)}' if found.columns else ''}"
         )
+        if not found.columns and np.asarray(found.parts[0].x).dtype.kind in "iu":
+            what += " (if these whole numbers are tokens, say --tokens)"
     else:
         low, high = data.range
         what = f"images of {'×'.join(map(str, shape))}, from {low:g} to {high:g}"

@@ -66,7 +66,7 @@ def rows(record: dict[str, Any]) -> list[Row]:
     first = [
         ("accuracy", test["accuracy"], ".2%"),
         ("loss", test["loss"], ".4f"),
-        ("mean σ, normalized input", test["sigma"], ".3f"),
+        (f"mean σ, {test.get('sigma_of', 'normalized input')}", test["sigma"], ".3f"),
     ]
     return first + [row for name, e in EVALUATIONS.items() if name in record for row in e.rows(record[name])]
 

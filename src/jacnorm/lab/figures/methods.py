@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ BOXES: dict[str, tuple[str, dict[str, Any]]] = {
 BOX = 0.24  # its width
 ENOUGH = 10  # images, for a bin to be drawn
 FEWEST = 3  # runs, for a band
+ACROSS = 2  # panels beside each other
 SLOPES = {"slope": "slope, mean ‖∇ₓ loss‖", "curvature": "curvature along an attack's step"}
 PIXELS = "median, 2-norm in pixels"
 AXES = {  # of a quantity, its words and its unit
@@ -170,7 +172,7 @@ def calibration(frame: pd.DataFrame) -> Figure:
         ends = np.abs(np.stack([low, high]) - right)
         style: dict[str, Any] = {"linewidth": 1.6, "markersize": 4.5, "capsize": 2, "elinewidth": 0.7, **look}
         axes.errorbar(sure, right, ends, label=f"{label}, error {ece:.3f}", clip_on=False, **style)
-        lowest = min(lowest, *sure, *low)
+        lowest = min([lowest, *sure, *low])
     axes.set_xlabel(f"confidence, % (bins of {ENOUGH} images or more)")
     axes.set_ylabel("accuracy, %")
     axes.set(xlim=(max(0, lowest - 5), 100), ylim=(max(0, lowest - 5), 100))
@@ -196,10 +198,30 @@ def _pooled(parts: list[dict[str, Any]]) -> tuple[Any, Any, Any, Any]:
 
 
 def curves(frame: pd.DataFrame) -> Figure:
-    """How runs went: `method`, `epoch` and `value`. The interquartile mean over the runs of a method."""
+    """How runs went: a frame with `method`, `epoch` and `value`, a row for each run and epoch."""
     figure, axes = figure_with_axes(6.5, 4.2)
+    _curves(axes, frame)
+    return figure
+
+
+def panels(frames: Mapping[str, pd.DataFrame]) -> Figure:
+    """Several frames of curves, by their titles."""
+    rows = -(-len(frames) // ACROSS)
+    figure = Figure(figsize=(6 * ACROSS, 4 * rows), layout="constrained")
+    grid = list(figure.subplots(rows, ACROSS, squeeze=False).flat)
+    for axes, (title, frame) in zip(grid, frames.items(), strict=False):
+        _curves(axes, frame)
+        axes.set_title(title, fontsize=11)
+    for axes in grid[len(frames) :]:
+        axes.set_axis_off()
+    return figure
+
+
+def _curves(axes: Any, frame: pd.DataFrame) -> None:
+    """The interquartile mean over the runs of each method, in a band."""
     groups = {str(name): of for name, of in frame.groupby("method", observed=True)}
-    for (method, of), style in zip(groups.items(), looks(groups), strict=True):
+    without_strength = looks(name.partition(" ")[0] for name in groups)
+    for (method, of), style in zip(groups.items(), without_strength, strict=True):
         values = {epoch: one.to_numpy(dtype=float) for epoch, one in of.groupby("epoch")["value"]}
         look = {"color": style["color"], "linestyle": style["linestyle"]}
         middle = [interquartile_mean(one) for one in values.values()]
@@ -211,4 +233,3 @@ def curves(frame: pd.DataFrame) -> Figure:
     axes.set_ylabel(frame.attrs["quantity"])
     axes.legend(frameon=False, fontsize=9)
     tidy(axes)
-    return figure

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 from ..claims import FAILS, HOLDS, OPEN, UNTESTED, Outcome
-from ..reproduce.catalog import Item, read_chapter
+from ..reproduce.catalog import Item, foreword, read_chapter
 from ..reproduce.chapter import Chapter, Table
 from ..reproduce.readings import Readings
 from ..results import has_diverged
@@ -33,6 +33,11 @@ class Section:
     @cached_property
     def drawings(self) -> tuple[Drawing, ...]:
         return tuple(drawings(self.chapter))
+
+    @cached_property
+    def foreword(self) -> tuple[str, ...]:
+        """The comment that its file begins with."""
+        return foreword(self.item.file)
 
     @property
     def is_check(self) -> bool:
@@ -58,10 +63,14 @@ class Sentence(NamedTuple):
 
     @property
     def tally(self) -> tuple[tuple[str, str], ...]:
-        """Each outcome that there is, and how many claims have it: ("holds", "2 hold")."""
-        found = Counter(verdict.outcome for _, verdict in self.verdicts)
-        there = [outcome for outcome in (HOLDS, FAILS, OPEN, UNTESTED) if found[outcome]]
-        return tuple((o, f"{found[o]} {o if found[o] == 1 else SEVERAL.get(o, o)}") for o in there)
+        return tally(verdict for _, verdict in self.verdicts)
+
+
+def tally(verdicts: Iterable[Outcome]) -> tuple[tuple[str, str], ...]:
+    """Each outcome that there is, and how many claims have it: ("holds", "2 hold")."""
+    found = Counter(verdict.outcome for verdict in verdicts)
+    there = [outcome for outcome in (HOLDS, FAILS, OPEN, UNTESTED) if found[outcome]]
+    return tuple((o, f"{found[o]} {o if found[o] == 1 else SEVERAL.get(o, o)}") for o in there)
 
 
 @dataclass(frozen=True)
@@ -86,6 +95,22 @@ class Report:
     def quick(self) -> bool:
         """A quick look is here."""
         return any(section.item.is_quick for section in self.sections)
+
+    def only(self, keep: Callable[[Item], bool]) -> Report:
+        """With some of the experiments."""
+        return replace(self, all_sections=tuple(one for one in self.all_sections if keep(one.item)))
+
+    @property
+    def future(self) -> bool:
+        """There are experiments about what the paper leaves to others."""
+        return any(section.item.is_future for section in self.all_sections)
+
+    @property
+    def tally(self) -> str:
+        """Of all claims: how many hold, and so on."""
+        verdicts = [verdict for section in self.sections for verdict in section.chapter.verdicts]
+        found = ", ".join(words for _, words in tally(verdicts))
+        return f"{count(len(verdicts), 'claim')}: {found}." if verdicts else ""
 
     @property
     def title(self) -> str:

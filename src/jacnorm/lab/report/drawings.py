@@ -13,12 +13,14 @@ from ..figures.common import alone
 from ..figures.cost import both, errors, times
 from ..figures.methods import accuracy, boundary, caption, curves, relation
 from ..figures.robustness import TITLES, attack, attacks_in, is_judged, noise, robustness, strong_attacks
+from ..figures.weights import over_weights
 from ..pictures import to_svg
 from ..reproduce.chapter import Chapter
 from ..reproduce.cost import ESTIMATES
 
 CURVES = "Interquartile mean over the runs of a method, epoch by epoch, with 95 % intervals"
 DISTANCES = "Distance to the boundary: quartiles, and 5 % and 95 % of the points"
+WEIGHTS = "Accuracy and σ for each λ, mean ± standard deviation over seeds; an arrow: further down"
 
 
 @dataclass(frozen=True)
@@ -55,12 +57,19 @@ def picture(chapter: Chapter) -> tuple[str, Figure] | None:
     return told, both(frame, _estimated(frame))
 
 
+def picture_of_weights(chapter: Chapter) -> tuple[str, Figure] | None:
+    """Of several λ, if there are any."""
+    return None if chapter.weights is None else (WEIGHTS, over_weights(chapter.weights))
+
+
 def _panels(chapter: Chapter) -> Iterator[tuple[str, str, Figure]]:
     frame, name = chapter.frame, chapter.name
     if chapter.accuracy is not None:
         ours = "ours and the paper's, " if chapter.accuracy["paper"].notna().any() else ""
         told = f"Test accuracy, {ours}mean ± standard deviation"
         yield f"{name}-accuracy", told, accuracy(chapter.accuracy)
+    if (found := picture_of_weights(chapter)) and chapter.quantities["paper"].empty:
+        yield f"{name}-weights", *found  # where the paper's numbers are, λ is no question
     if frame is not None and chapter.figure == 3:
         yield f"{name}-noise", "White noise", alone(noise, frame, loc="lower left")
         for kind in attacks_in(frame):

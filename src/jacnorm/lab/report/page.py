@@ -11,10 +11,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ..checkpoint import write_atomically
+from ..figures.methods import panels
 from ..pictures import to_svg
+from ..reproduce.catalog import FUTURE
 from ..wording import markdown_table
 from .content import Report, Section
-from .drawings import picture
+from .drawings import CURVES, picture, picture_of_weights
 
 TEMPLATES = PackageLoader("jacnorm.lab.report", ".")
 LINK = re.compile(r"\[([^\]]+)\]\((?:[\w/.]+)?#([\w-]+)\)")
@@ -39,13 +41,30 @@ def write_markdown(content: Report, file: Path) -> None:
 
 
 def write_pages(content: Report, folder: Path) -> None:
-    """One for the table and figures together, one for each of them, and one for all checks."""
+    """One for the table and figures together, one for each of them, one for all checks, and one for future
+    work, which counts nowhere else.
+    """
+    if content.future:
+        _write_future(content.only(lambda item: item.is_future), folder / FUTURE)
+    _write_papers(content.only(lambda item: not item.is_future), folder, future=content.future)
+
+
+def _write_future(content: Report, folder: Path) -> None:
+    """With the curves of all runs in one picture."""
+    chapters = [section.chapter for section in content.sections]
+    frames = {chapter.title: chapter.curves for chapter in chapters if chapter.curves is not None}
+    if frames:
+        write_atomically(folder / "curves.svg", to_svg(panels(frames), "curves", CURVES).encode())
+    write_atomically(folder / "README.md", _markdown("future.md", content, curves=CURVES if frames else ""))
+
+
+def _write_papers(content: Report, folder: Path, **more: Any) -> None:
     parts = [part for part in content.sections if part.item.is_papers or part.is_check]
     pictures = {part.chapter.name: _write_picture(part, folder) for part in parts}
     for name, template in PAGES.items():
         if template == "readings.md" and content.readings is None:
             continue
-        write_atomically(folder / name, _markdown(template, content, pictures=pictures))
+        write_atomically(folder / name, _markdown(template, content, pictures=pictures, **more))
     for part in parts:
         if not part.is_check:
             text = _markdown("part.md", content, part=part, pictures=pictures)
@@ -53,9 +72,11 @@ def write_pages(content: Report, folder: Path) -> None:
 
 
 def _write_picture(part: Section, folder: Path) -> tuple[str, str] | None:
-    """Its caption, and its file as seen from its own page; checks of accuracy have none."""
+    """Its caption, and its file as seen from its own page; checks of accuracy have one if they ask for λ."""
     found = picture(part.chapter)
-    if found is None or (part.is_check and part.item.figure is None):
+    if part.is_check and part.item.figure is None:
+        found = picture_of_weights(part.chapter) if "λ" in part.item.question[0] else None
+    if found is None:
         return None
     caption, figure = found
     name = part.chapter.name

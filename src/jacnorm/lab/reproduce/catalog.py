@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
 
 from ..claims import Quantities
@@ -32,7 +33,11 @@ from .table1 import table1
 ITEMS = ("table1", "figure3", "figure4", "figure5")
 QUICK = "digits"  # the data of a quick look: the whole chain, and no reproduction
 QUICK_FOLDER = Path("runs/quick")  # where it goes
-FORMS = ("*/experiment.toml", "*.toml", "checks/*.toml", "quick/*.toml")  # in a folder of experiments
+FUTURE = "future"  # the folder of what the paper leaves to others
+FORMS = (  # in a folder of experiments
+    "*/experiment.toml",
+    *("*.toml", "checks/*.toml", f"{FUTURE}/*.toml", "quick/*.toml"),
+)
 PAGE = "page.toml"  # no experiment: texts for the page of all experiments
 ORDER = ("kmnist", "fashion-mnist", "cifar10")  # from quick to slow
 
@@ -83,6 +88,10 @@ class Item:
     def is_quick(self) -> bool:
         return not self.is_papers and self.name in {f"{item}-{QUICK}" for item in ITEMS}
 
+    @property
+    def is_future(self) -> bool:
+        return self.file.parent.name == FUTURE
+
     def with_protocol(self, protocol: str) -> Item:
         """The same with networks chosen under another protocol. Their results are in other files."""
         table = self.table.with_protocol(protocol)
@@ -96,6 +105,17 @@ def question(file: Path) -> tuple[str, str]:
     first = file.read_text(encoding="utf-8").split("\n", 1)[0]
     asked, mark, answer = first.removeprefix("# ").partition("? ")
     return (f"{asked}?", answer) if first.startswith("# ") and mark else ("", "")
+
+
+def foreword(file: Path) -> tuple[str, ...]:
+    """The comment at the beginning of a file, as paragraphs. The first line, what is expected, and what would
+    be against it are paragraphs of their own.
+    """
+    lines = takewhile(lambda line: line.startswith("#"), file.read_text(encoding="utf-8").splitlines())
+    first, *rest = (line.lstrip("#").strip() for line in lines)
+    text = "\n".join((first, "", *rest))
+    text = re.sub(r"\n(Expected|Against it):", r"\n\n**\1:**", text)
+    return tuple(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 def find_items(folder: Path, name: str, data: str | None = None, results: Path | None = None) -> list[Item]:

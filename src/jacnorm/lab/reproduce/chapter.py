@@ -53,6 +53,7 @@ class Chapter:
     notes: tuple[str, ...]  # how the numbers came about, what is missing
     tables: tuple[Table, ...] = ()
     verdicts: tuple[Outcome, ...] = ()
+    short: tuple[str, ...] = ()  # what came out, in sentences that can be quoted
     warnings: tuple[str, ...] = ()
     under_way: str = ""  # how far the runs are; empty when all are finished
     quantities: Quantities = field(default_factory=dict)  # all that was measured
@@ -61,6 +62,7 @@ class Chapter:
     figure: int | None = None
     curves: pd.DataFrame | None = None  # of runs to draw: method, epoch, value
     accuracy: pd.DataFrame | None = None  # of a table to draw: mean, sd, paper, paper_sd of each method
+    weights: pd.DataFrame | None = None  # of each λ, if there are several: see weights.by_weight
     frame: pd.DataFrame | None = None  # of a figure to draw: a row for each network
     relations: tuple[tuple[str, str, tuple[str, ...]], ...] = ()  # two quantities, and the methods to draw
 

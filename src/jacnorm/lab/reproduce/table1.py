@@ -14,6 +14,7 @@ from ..sweep.experiment import Experiment
 from ..wording import count, in_words, mean_sd, plain, signed, spread
 from .chapter import POINTS, Chapter, Table
 from .runs import LATE, NUMBERS, Runs, read_runs
+from .weights import by_weight, weight_table
 
 ALIKE = 2  # standard errors
 ALWAYS = ["learning_rate", "batch_size", "weight"]  # in each table of settings
@@ -34,17 +35,19 @@ def table1(experiment: Experiment) -> Chapter:
     quantities: dict[str, pd.DataFrame] = {name: runs.by_seed(name) for name in QUANTITIES}
     quantities["paper"] = pd.DataFrame({label: [mean] for label, (mean, _) in experiment.paper.items()})
     accuracy = _accuracy(experiment, quantities)
+    weights = by_weight(runs)
     there, units = len(runs.choices) > 0, dict.fromkeys(quantities, POINTS)
     return Chapter(
         name=experiment.name,
         title=experiment.title,
         notes=(*how_chosen(experiment), *_agreement(accuracy), *runs.diverged, *runs.missing),
-        tables=stamped(experiment, _tables(runs, accuracy)) if there else (),
+        tables=stamped(experiment, _tables(runs, accuracy, weights)) if there else (),
         verdicts=with_settings(decide(experiment.claims, quantities, units), runs) if there else (),
         quantities=quantities,
         warnings=runs.stored.warnings,
         under_way=runs.under_way,
         accuracy=accuracy if accuracy["mean"].notna().any() else None,
+        weights=weights,
         results=tuple(runs.stored.records.values()),
     )
 
@@ -106,11 +109,13 @@ def stamped(experiment: Experiment, tables: Iterable[Table]) -> tuple[Table, ...
     return tuple(replace(table, caption=f"{table.caption} {words}") for table in tables)
 
 
-def _tables(runs: Runs, accuracy: pd.DataFrame) -> list[Table]:
+def _tables(runs: Runs, accuracy: pd.DataFrame, weights: pd.DataFrame | None) -> list[Table]:
     found = [_accuracy_table(runs, accuracy), _settings_table(runs)]
     watched = runs.experiment.paper and runs.experiment.runs[0].protocol == "paper"
     if watched and len(runs.networks):  # on the very images that the paper's numbers are of
         found.append(_epoch_table(runs, accuracy))
+    if weights is not None:
+        found.append(weight_table(weights, runs, BY[runs.experiment.runs[0].protocol]))
     return found
 
 

@@ -195,7 +195,7 @@ def of_data(runs: tuple[Settings, ...]) -> tuple[Settings, ...]:
     first = runs[0]
     if not isinstance(first, RunConfig) or not is_own(first.data) or first.data_fingerprint:
         return runs
-    data = load(first.data, label=first.label_column)
+    data = load(first.data, **first.how_to_read)
     return tuple(run.with_data(data) for run in runs)
 
 

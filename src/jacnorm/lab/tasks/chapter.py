@@ -15,12 +15,18 @@ from ..claims import decide
 from ..reproduce.chapter import Chapter, Table
 from ..reproduce.runs import still_missing, unfinished
 from ..results import Result, Results, has_diverged, select
-from ..settings import Settings
+from ..settings import Quantities, Settings
 from ..statistics import Scores, interquartile_mean, interval
 from ..sweep.experiment import Experiment, names
 from ..wording import NOTHING, count, plain, signed
 
 FEWEST = 3  # runs, for an interval
+
+
+@dataclass(frozen=True)
+class Difference:
+    text: str
+    sign: int | None = None  # of its interval, 0 if that has both; None without one
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,10 @@ class Trials:
     def shown(self, method: str, name: str, digits: int, stratum: str | None = None) -> str:
         return _with_interval(self.strata(method, name, stratum), digits)
 
+    def difference(self, method: str, name: str, digits: int) -> Difference:
+        """To the first method, which experiments begin with as the one that does nothing."""
+        return _difference(self.strata(method, name), self.strata(self.methods[0], name), digits)
+
     @property
     def notes(self) -> tuple[str, ...]:
         frame = self.frame
@@ -97,7 +107,7 @@ def trials(experiment: Experiment) -> Trials:
 def chapter(experiment: Experiment) -> Chapter:
     """The chapter of an experiment. Nothing is trained here."""
     found = trials(experiment)
-    titles: Mapping[str, tuple[str, int]] = experiment.runs[0].quantities
+    titles: Quantities = experiment.runs[0].quantities
     quantities = {name: found.quantity(name) for name in titles}
     there = len(found.done) > 0
     units = {name: title for name, (title, _) in titles.items()}
@@ -108,6 +118,7 @@ def chapter(experiment: Experiment) -> Chapter:
         notes=(*found.notes,) if there else ("No results yet.",),
         tables=tuple(_tables(found, titles)) if there else (),
         verdicts=decide(experiment.claims, quantities, units) if there else (),
+        short=tuple(_short(found, titles)) if there else (),
         quantities=quantities,
         warnings=found.stored.warnings,
         under_way=unfinished((done, runs, "runs")),
@@ -116,32 +127,36 @@ def chapter(experiment: Experiment) -> Chapter:
     )
 
 
-def _tables(found: Trials, titles: Mapping[str, tuple[str, int]]) -> Iterable[Table]:
+def _tables(found: Trials, titles: Quantities) -> Iterable[Table]:
+    """What is measured in noise stands in tables of its own."""
+    for in_noise in (False, True):
+        some = {name: one for name, one in titles.items() if ("_in_noise_" in name) is in_noise}
+        if some:
+            yield _middles(found, some)
+            yield _differences(found, some)
+    if found.shared:
+        yield _by_stratum(found, titles)
+
+
+def _middles(found: Trials, titles: Quantities) -> Table:
     rows = []
     for method in found.methods:
         n = (found.done["method"] == method).sum()
         rows.append((method, str(n), *(found.shown(method, q, digits) for q, (_, digits) in titles.items())))
     settings = f"{found.frame['stratum'].nunique()} settings ({', '.join(found.shared)})"
     over = f" over {settings}" if found.shared else ""
-    yield Table(
+    return Table(
         caption=f"Interquartile means of n runs{over}, with 95 % intervals by a stratified bootstrap.",
         header=("method", "n", *(title for title, _ in titles.values())),
         rows=tuple(rows),
     )
-    yield _differences(found, titles)
-    if found.shared:
-        yield _by_stratum(found, titles)
 
 
-def _differences(found: Trials, titles: Mapping[str, tuple[str, int]]) -> Table:
-    """Differences to the first method. Experiments begin with the one that does nothing."""
+def _differences(found: Trials, titles: Quantities) -> Table:
     base, *others = found.methods
     rows = []
     for method in others:
-        cells = []
-        for name, (_, digits) in titles.items():
-            ours, theirs = found.strata(method, name), found.strata(base, name)
-            cells.append(_difference(ours, theirs, digits))
+        cells = (found.difference(method, name, digits).text for name, (_, digits) in titles.items())
         rows.append((f"{method} − {base}", *cells))
     return Table(
         caption=f"Differences of interquartile means to “{base}”, with 95 % intervals by the same.",
@@ -150,8 +165,9 @@ def _differences(found: Trials, titles: Mapping[str, tuple[str, int]]) -> Table:
     )
 
 
-def _by_stratum(found: Trials, titles: Mapping[str, tuple[str, int]]) -> Table:
-    name, (title, digits) = next(iter(titles.items()))
+def _by_stratum(found: Trials, titles: Quantities) -> Table:
+    name = found.experiment.runs[0].headline[0]
+    title, digits = titles[name]
     strata = list(dict.fromkeys(found.frame["stratum"]))
     return Table(
         caption=f"The {title}, setting by setting: interquartile means with 95 % intervals.",
@@ -174,15 +190,32 @@ def _with_interval(strata: list[Scores], digits: int) -> str:
     return f"{middle} [{plain(low, digits)}, {plain(high, digits)}]"
 
 
-def _difference(ours: list[Scores], theirs: list[Scores], digits: int) -> str:
+def _difference(ours: list[Scores], theirs: list[Scores], digits: int) -> Difference:
     if not ours or not theirs:
-        return NOTHING
+        return Difference(NOTHING)
     a, b = np.concatenate(ours), np.concatenate(theirs)
     middle = signed(interquartile_mean(a) - interquartile_mean(b), digits)
     if min(len(a), len(b)) < FEWEST:
-        return middle
+        return Difference(middle)
     low, high = interval(ours, theirs)
-    return f"{middle} [{signed(low, digits)}, {signed(high, digits)}]"
+    return Difference(f"{middle} [{signed(low, digits)}, {signed(high, digits)}]", (low > 0) - (high < 0))
+
+
+def _short(found: Trials, titles: Quantities) -> Iterable[str]:
+    """Of what matters most: which methods are above or below the first, and which cannot be told from it."""
+    base, *others = found.methods
+    for name in found.experiment.runs[0].headline:
+        title, digits = titles[name]
+        against = {method: found.difference(method, name, digits) for method in others}
+        parts = [f"“{base}” has {found.shown(base, name, digits)}"]
+        for sign, words in ((1, "above it"), (-1, "below it"), (0, "cannot be told from it")):
+            of = [_named(method, one) for method, one in against.items() if one.sign == sign]
+            parts += [f"{words}: {', '.join(of)}"] if of else []
+        yield f"{title[0].upper()}{title[1:]}: {'; '.join(parts)}."
+
+
+def _named(method: str, difference: Difference) -> str:
+    return f"{method} ({difference.text})" if difference.sign else method
 
 
 def _measured(result: Result | None, quantities: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm as normalized_weight
 
 from ...integrations.stable_baselines3 import JacobianPenalty
-from ...penalties import SpectralPenalty
+from ...penalties import Penalty, SpectralPenalty
 from ..run import Share
 from .kinds import DQNSettings
 from .learning import Learning, check_actions, check_names, environments, load, told
@@ -53,7 +53,7 @@ class ValueLearning(Learning):
         self.work = config.steps
 
     @property
-    def penalty(self) -> nn.Module | None:
+    def penalty(self) -> Penalty | None:
         return self._penalty
 
     counters = (*Learning.counters, "_n_calls")
@@ -108,7 +108,7 @@ def check_start(config: DQNSettings, data: Any) -> None:
 def start(
     config: DQNSettings, data: Any, device: torch.device | str, share: Share | None = None
 ) -> ValueLearning:
-    env = environments(config, 1)
+    env = environments(config, config.environments)
     decay = config.weight if config.method == "l2" else 0.0
     image = len(env.observation_space.shape or ()) == 3
     with kept_random_state():
@@ -120,7 +120,7 @@ def start(
             learning_starts=config.warmup,
             batch_size=config.batch_size,
             gamma=config.discount,
-            train_freq=config.train_every,
+            train_freq=max(1, config.train_every // env.num_envs),  # counted in each of them
             gradient_steps=config.updates,
             target_update_interval=config.target_every,
             policy_kwargs={

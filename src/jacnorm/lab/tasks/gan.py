@@ -25,12 +25,12 @@ from ..data import DataSet
 from ..data import load as load_data
 from ..data.catalog import SETS
 from ..errors import UsageError
+from ..optimizers import load_optimizer, optimizer_tensors
 from ..progress import Progress
 from ..run import Run, Share
 from ..wording import did_you_mean
 from .judges import Judge, Reference, judge_of
-from .kinds import GANSettings
-from .optimizers import load_optimizer, optimizer_tensors
+from .kinds import FIRST_WEIGHT, GANSettings
 
 IMAGES = 28  # pixels a side, at most, that these networks are made for
 BETA2 = 0.999
@@ -100,6 +100,7 @@ class GAN(Run):
             "epoch": epoch + 1,
             "critic_loss": of_critic,
             "penalty": penalty,
+            **({} if self.penalty is None else {"weight": self.penalty.weight}),
             "generator_loss": of_generator,
             **self.scores(self.config.judged),
             "seconds": time.perf_counter() - begin,
@@ -232,6 +233,7 @@ def make_penalty(config: GANSettings) -> Penalty | None:
         "wgan-gp": lambda: GradientPenalty(config.weight, None, h=lambda s: (s - 1) ** 2),
         "r1": lambda: GradientPenalty(config.weight, None, h="square"),
         "spectral": lambda: SpectralPenalty(config.weight),
+        "spectral-target": lambda: SpectralPenalty(FIRST_WEIGHT, target=config.target),
     }
     return makers[config.method]() if config.method in makers else None
 

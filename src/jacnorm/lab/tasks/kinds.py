@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..settings import ONE_OR_MORE, PART, POSITIVE, Bound, Settings, setting
+from ..settings import ONE_OR_MORE, PART, POSITIVE, Bound, Quantities, Settings, setting
 
 NOT_NEGATIVE = Bound(lambda v: v >= 0, "0 or more")
 RETURNS = {
@@ -15,13 +14,49 @@ RETURNS = {
     "sigma": ("mean σ", 3),
     "milliseconds_per_update": ("ms an update", 1),
 }
+SEEN = {  # of made images
+    "frechet": ("Fréchet distance (not FID)", 2),
+    "precision": ("precision", 3),
+    "recall": ("recall", 3),
+}
+SLOPES = {  # of the critic
+    "sigma_real": ("σ at real images", 3),
+    "sigma_made": ("σ at made ones", 3),
+    "sigma_between": ("σ in between", 3),
+    "milliseconds_per_step": ("ms a step", 0),
+}
+TARGET = "the mean σ to come to; the weight finds itself"
+FIRST_WEIGHT = 0.01  # of a method with a target
 FRACTION = Bound(lambda v: 0 <= v <= 1, "from 0 to 1")
+
+
+def levels(text: str) -> tuple[float, ...]:
+    """
+    >>> levels("0.05 0.2"), levels("0.1 much"), levels("-1")
+    ((0.05, 0.2), (), ())
+    """
+    try:
+        found = tuple(map(float, text.split()))
+    except ValueError:
+        return ()
+    return found if all(level > 0 for level in found) else ()
 
 
 class OneOfMany(Settings):
     """Every strength of a method has its own row in the table. No setting is chosen among them."""
 
     told_by_the_label: ClassVar[set[str]] = {"method", "weight"}
+
+    @property
+    def strength(self) -> str:
+        """A target, where the weight is found in training."""
+        settings = self.relevant()
+        return f"{settings['target']:g}" if "target" in settings else super().strength
+
+    @property
+    def headline(self) -> tuple[str, ...]:
+        """The quantities that an experiment is told by in short."""
+        raise NotImplementedError
 
     @property
     def label(self) -> str:
@@ -40,7 +75,14 @@ class Reinforcement(OneOfMany):
     episodes: int = setting(10, "episodes played for evaluation after each epoch", ONE_OR_MORE)
 
     criterion: ClassVar[tuple[str, int]] = ("return", -1)
-    quantities: ClassVar[Mapping[str, tuple[str, int]]] = RETURNS
+
+    @property
+    def headline(self) -> tuple[str, ...]:
+        return ("mean_return",)
+
+    @property
+    def quantities(self) -> Quantities:
+        return RETURNS
 
     @property
     def subject(self) -> str:
@@ -68,7 +110,8 @@ class DQNSettings(Reinforcement):
     hidden: int = setting(256, "units per hidden layer", ONE_OR_MORE)
     replay: int = setting(50_000, "size of the replay buffer, in steps", ONE_OR_MORE)
     warmup: int = setting(1000, "steps before the first update", NOT_NEGATIVE)
-    train_every: int = setting(256, "steps between rounds of updates", ONE_OR_MORE)
+    environments: int = setting(1, "environments that are played side by side", ONE_OR_MORE)
+    train_every: int = setting(256, "steps of all environments between rounds of updates", ONE_OR_MORE)
     updates: int = setting(128, "updates per round", ONE_OR_MORE)
     target_every: int = setting(256, "steps between copies to the target network", ONE_OR_MORE)
     explore: float = setting(0.16, "part of all steps during which exploration falls to explore_to", PART)
@@ -84,8 +127,9 @@ class PolicySettings(Reinforcement):
     method: str = setting(
         "none",
         "the regularizer of the policy; caps is by Mysore et al.",
-        ("none", "spectral", "frobenius", "caps"),
+        ("none", "spectral", "spectral-target", "frobenius", "caps"),
     )
+    target: float = setting(1.0, TARGET, POSITIVE, method="spectral-target")
     weight: float = setting(0.01, "weight of the regularizer, λ", POSITIVE, method="spectral frobenius caps")
     spread: float = setting(
         0.05, "standard deviation of the states that caps draws around each state", POSITIVE, method="caps"
@@ -100,14 +144,25 @@ class PolicySettings(Reinforcement):
     entropy: float = setting(0.0, "weight of the entropy of actions", NOT_NEGATIVE)
     clip: float = setting(0.2, "clip range of PPO", POSITIVE)
 
-    quantities: ClassVar[Mapping[str, tuple[str, int]]] = {
-        "return": ("return in the end", 1),
-        "fluctuation": ("fluctuation of actions", 4),
-        "return_in_noise_0.1": ("return in noise", 1),
-        "fluctuation_in_noise_0.1": ("fluctuation in noise", 4),
-        "sigma": ("mean σ", 3),
-        "milliseconds_per_update": ("ms an update", 1),
-    }
+    noise: str = setting(
+        "0.05 0.1 0.2",
+        "on the observations, to judge by: levels in units of each number's standard deviation",
+        Bound(lambda v: bool(levels(v)), "one number above 0 or more, with spaces between them"),
+    )
+
+    @property
+    def headline(self) -> tuple[str, ...]:
+        return "return", "fluctuation"
+
+    @property
+    def quantities(self) -> Quantities:
+        noisy = {
+            f"{name}_in_noise_{level:g}": (f"{title}, {level:.3g} s.d. of noise", digits)
+            for name, title, digits in (("return", "return", 1), ("fluctuation", "fluctuation, 10⁻³", 2))
+            for level in levels(self.noise)
+        }
+        smooth = {"fluctuation": ("fluctuation of actions, 10⁻³", 2)}
+        return {"return": RETURNS["return"], **smooth, **RETURNS, **noisy}
 
 
 @dataclass(frozen=True)
@@ -120,8 +175,9 @@ class GANSettings(OneOfMany):
     method: str = setting(
         "none",
         "the regularizer of the critic",
-        ("none", "spectral-norm", "wgan-gp", "r1", "spectral"),
+        ("none", "spectral-norm", "wgan-gp", "r1", "spectral", "spectral-target"),
     )
+    target: float = setting(1.0, TARGET, POSITIVE, method="spectral-target")
     weight: float = setting(
         1.0, "weight of the regularizer, λ (for r1 it is γ/2)", POSITIVE, method="wgan-gp r1 spectral"
     )
@@ -143,17 +199,16 @@ class GANSettings(OneOfMany):
     )
 
     criterion: ClassVar[tuple[str, int]] = ("frechet", 1)
-    quantities: ClassVar[Mapping[str, tuple[str, int]]] = {
-        "frechet": ("Fréchet distance (not FID)", 2),
-        "precision": ("precision", 3),
-        "recall": ("recall", 3),
-        "modes": ("modes", 1),
-        "kl": ("KL, nats", 3),
-        "sigma_real": ("σ at real images", 3),
-        "sigma_made": ("σ at made ones", 3),
-        "sigma_between": ("σ in between", 3),
-        "milliseconds_per_step": ("ms a step", 0),
-    }
+
+    @property
+    def headline(self) -> tuple[str, ...]:
+        return ("modes", "kl") if self.stacked else ("frechet", "recall")
+
+    @property
+    def quantities(self) -> Quantities:
+        """Modes are told where there are many to be found."""
+        modes = {"modes": ("modes", 1), "kl": ("KL, nats", 3)}
+        return {**SEEN, **(modes if self.stacked else {}), **SLOPES}
 
     @property
     def subject(self) -> str:

@@ -15,18 +15,19 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
-from torch import Tensor, nn
+from torch import Tensor
 
 from ... import linearize, spectral_norm
 from ...errors import NonFiniteError
 from ...integrations.stable_baselines3 import part_of
+from ...penalties import Penalty
 from ..checkpoint import part, prefixed
 from ..errors import UsageError
+from ..optimizers import load_optimizer, optimizer_tensors
 from ..progress import Progress
 from ..run import Run, Share
 from ..wording import signed
 from .kinds import Reinforcement
-from .optimizers import load_optimizer, optimizer_tensors
 from .playing import Episode, kept_random_state, make, play
 
 SIGMA_STATES = 500
@@ -45,7 +46,7 @@ class Learning(Run):
 
     @property
     @abstractmethod
-    def penalty(self) -> nn.Module | None:
+    def penalty(self) -> Penalty | None:
         """The objects whose state is stored."""
 
     @abstractmethod
@@ -74,6 +75,7 @@ class Learning(Run):
             "epoch": epoch + 1,
             "steps": self.model.num_timesteps,
             **scores,
+            **({} if self.penalty is None else {"weight": self.penalty.weight}),
             "seconds": time.perf_counter() - begin,
             "milliseconds_per_update": 1000 * self.clock.training / done,
         }

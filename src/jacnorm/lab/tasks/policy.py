@@ -11,18 +11,16 @@ import numpy as np
 import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
-from torch import Tensor, nn
+from torch import Tensor
 
 from ...integrations.stable_baselines3 import AddedLoss, JacobianPenalty
 from ...penalties import FrobeniusPenalty, Penalty, SpectralPenalty
 from ..run import Share
-from .kinds import PolicySettings
+from .kinds import FIRST_WEIGHT, PolicySettings, levels
 from .learning import Learning, check_actions, check_names, environments, load, told
 from .playing import SEEDS, Episode, fluctuation, kept_random_state, play
 
 __all__ = ["check_names", "check_start", "load", "start", "told"]
-
-NOISE = (0.05, 0.1, 0.2)  # of the observations, in units of each number's standard deviation
 
 
 class PolicyLearning(Learning):
@@ -38,21 +36,21 @@ class PolicyLearning(Learning):
         self.work = config.rollouts * config.rollout * config.environments
 
     @property
-    def penalty(self) -> nn.Module | None:
+    def penalty(self) -> Penalty | None:
         return self._penalty
 
     def learn(self, steps: int, callback: list[BaseCallback]) -> None:
         self.model.learn(steps, callback, reset_num_timesteps=False)
 
     def extra_scores(self, episodes: Sequence[Episode]) -> dict[str, float]:
-        return {"fluctuation": float(np.mean([fluctuation(one.actions) for one in episodes]))}
+        return {"fluctuation": 1000 * float(np.mean([fluctuation(one.actions) for one in episodes]))}
 
     def test(self) -> dict[str, float]:
         """The same with noise on the observations."""
         found = super().test()
         episodes = play(self.config.environment, self.act, self.config.episodes)
         scale = np.concatenate([one.observations for one in episodes]).std(0)
-        for strength in NOISE:
+        for strength in levels(self.config.noise):
             noise = np.random.Generator(np.random.PCG64(SEEDS))
             act = partial(self._act_in_noise, noise, strength * scale)
             noisy = play(self.config.environment, act, self.config.episodes)
@@ -95,6 +93,7 @@ def make_penalty(config: PolicySettings) -> Penalty | None:
     """None for `none`, and for `caps`, which is no norm of a Jacobian."""
     makers = {
         "spectral": lambda: SpectralPenalty(config.weight, seed=config.seed),
+        "spectral-target": lambda: SpectralPenalty(FIRST_WEIGHT, target=config.target, seed=config.seed),
         "frobenius": lambda: FrobeniusPenalty(config.weight, seed=config.seed),
     }
     return makers[config.method]() if config.method in makers else None

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from jacnorm.lab.run import SGD
+from jacnorm.lab.optimizers import SGD
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.8])
