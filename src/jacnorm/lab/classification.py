@@ -1,4 +1,4 @@
-"""The task: to classify images. Its network, its steps and its scores; another task has others."""
+"""The task of classifying images: its network, training step and scores."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SIGMA_IMAGES = 500  # enough for a mean; the exact σ of each costs as many prod
 
 
 class Classification(Run):
-    """Everything that an epoch changes."""
+    """The state that an epoch changes."""
 
     unit = "images"
 
@@ -61,7 +61,7 @@ class Classification(Run):
 
     @cached_property
     def split(self) -> DataSet:
-        """What it is trained and validated on."""
+        """The data for training and validation."""
         return trained_on(self.config, self.data).to(self.device)
 
     @cached_property
@@ -94,7 +94,7 @@ class Classification(Run):
             self.penalty.load_state_dict(part("penalty", tensors))
 
     def weights(self) -> dict[str, Tensor]:
-        """Those of a user's own net under its own names, so that it loads them as any others."""
+        """Those of a user's own net have the names that the net itself uses."""
         return (self.model if self.fingerprint is None else self.model.body).state_dict()
 
     @property
@@ -104,7 +104,7 @@ class Classification(Run):
         return {name: getattr(self.model, name).flatten().tolist() for name in ("mean", "std")}
 
     def load_weights(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Any]) -> None:
-        """From a file of any version: older ones have all of the model."""
+        """From a file of any version. Older files have the whole model."""
         found = dict(tensors)
         if "mean" in rest:
             scale = {name: getattr(self.model, name) for name in ("mean", "std")}
@@ -120,7 +120,7 @@ class Classification(Run):
         )
 
     def report(self, J: Linearization, index: Tensor | None, loss: Tensor, labels: Tensor) -> None:
-        """What the penalty says of itself, in the first step of an epoch that pays."""
+        """The penalty's report, from the first step of an epoch with a penalty."""
         self.reported |= self.reports.report(len(self.history), J, index, loss, labels)
 
     @property
@@ -132,7 +132,7 @@ class Classification(Run):
 
 
 def quality(m: Mapping[str, Any]) -> str:
-    """Of the penalty's estimate of σ, where there is one, and the weight, where it moves."""
+    """How good the penalty's estimate of σ is, and the weight if a target moves it."""
     weight = f"  λ {m['penalty_weight']:.3g}" if "penalty_weight" in m else ""
     if "sigma_error" not in m:
         return weight
@@ -158,12 +158,12 @@ def start(
 
 
 def trained_on(config: RunConfig, data: DataSet) -> DataSet:
-    """With the split to validate on in the place of test."""
+    """The data, with the validation split in place of the test split."""
     return data.held_out(HELD_OUT, seed=0) if config.protocol == "held-out" else data
 
 
 def check_names(config: RunConfig) -> None:
-    """A user's own net is not looked for."""
+    """Does not look for a user's own net."""
     check_name(config.data)
     if config.net not in NETS and not is_own(config.net):
         raise NetError(
@@ -182,7 +182,7 @@ def told(config: RunConfig, result: dict[str, Any]) -> str:
 
 
 def check_start(config: RunConfig, data: DataSet) -> None:
-    """Whether the net can be built and takes these images, before there is a folder or a process for it."""
+    """Check that the net can be built and takes these images, before a folder or a process is made."""
     if config.augment and data.train.images.dim() != 4:
         raise UsageError(
             f"augment = true: {data.name} has {data.what}; crops and mirror images are for images"
@@ -272,12 +272,15 @@ def train_epoch(run: Classification, split: Split, epoch: int, progress: Progres
         "seconds": seconds,
         "images_per_second": len(split) / seconds,
         **run.reported,
-        **({"penalty_weight": run.penalty.weight} if is_steered(run.penalty) else {}),
+        **_moved_weight(run.penalty),
     }
 
 
-def is_steered(penalty: Penalty | None) -> bool:
-    return isinstance(penalty, NormPenalty) and penalty.steering is not None
+def _moved_weight(penalty: Penalty | None) -> dict[str, float]:
+    """The weight, if a target moves it."""
+    if isinstance(penalty, NormPenalty) and penalty.steering is not None:
+        return {"penalty_weight": penalty.weight}
+    return {}
 
 
 def scheduled(config: RunConfig, epoch: int) -> float:
@@ -318,7 +321,7 @@ def train_step(
 
 
 def validate(run: Classification, split: Split, where: str = "validation") -> dict[str, float]:
-    """The last step of an epoch may be the one that went too far."""
+    """The scores; an error if the last step of the epoch diverged."""
     try:
         scores = score(run.model, split)
     except NonFiniteError as error:

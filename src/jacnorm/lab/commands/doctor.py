@@ -57,7 +57,7 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 if the model can be served, else 1."""
+    """Returns 0 if the model is supported, else 1."""
     device = use_machine(args)
     need_one_or_more(args, "batch", "tokens")
     model, x, at = _model_and_batch(args)
