@@ -266,12 +266,14 @@ def train_epoch(run: Classification, split: Split, epoch: int, progress: Progres
         "seconds": seconds,
         "images_per_second": len(split) / seconds,
         **run.reported,
-        **({"penalty_weight": run.penalty.weight} if is_steered(run.penalty) else {}),
+        **steered_weight(run.penalty),
     }
 
 
-def is_steered(penalty: Penalty | None) -> bool:
-    return isinstance(penalty, NormPenalty) and penalty.steering is not None
+def steered_weight(penalty: Penalty | None) -> dict[str, float]:
+    """The weight, if it is not what the settings say."""
+    is_steered = isinstance(penalty, NormPenalty) and penalty.steering is not None
+    return {"penalty_weight": penalty.weight} if is_steered and penalty is not None else {}
 
 
 def scheduled(config: RunConfig, epoch: int) -> float:
