@@ -38,9 +38,9 @@ class Suggestion:
     def __str__(self) -> str:
         return (
             f"weight={self.weight:.2g}: on {self.batches} batches ({self.samples} samples) the loss is "
-            f"{self.loss:.4g} with a gradient of length {self.loss_gradient:.3g}; the norm is {self.norm:.4g}, "
-            f"and the penalty's gradient with weight 1 has length {self.norm_gradient:.3g}. With this weight it "
-            f"is {SHARE:.0%} of the loss's: where a penalty begins to matter. Go up from here in factors of "
+            f"{self.loss:.4g}, its gradient has length {self.loss_gradient:.3g}; the norm is {self.norm:.4g}, and "
+            f"the penalty's gradient with weight 1 has length {self.norm_gradient:.3g}. With this weight "
+            f"it is {SHARE:.0%} of the loss's: where a penalty begins to matter. Go up from here in factors of "
             "three."
         )
 
