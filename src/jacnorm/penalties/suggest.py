@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -130,7 +130,7 @@ def _of_batch(
     return float(value.detach()), float(penalty.norms.mean()), lengths[0], lengths[1], len(x)
 
 
-def _length(value: Tensor, leaves: list[Tensor]) -> float:
+def _length(value: Tensor, leaves: Sequence[Tensor]) -> float:
     if not (value.requires_grad and leaves):
         return 0.0
     found = torch.autograd.grad(value, leaves, retain_graph=True, allow_unused=True)
