@@ -40,7 +40,7 @@ def test_the_gradients_are_those_of_the_dense_jacobian():
     assert found.norm == pytest.approx(norm, rel=1e-5)
     assert found.weight == pytest.approx(0.01 * of_loss / of_norm, rel=1e-5)
     assert (found.batches, found.samples) == (3, 24)
-    assert "with a gradient of length" in str(found)
+    assert "its gradient has length" in str(found)
 
 
 def test_nothing_changes():

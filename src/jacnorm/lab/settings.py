@@ -58,8 +58,8 @@ def target(methods: str) -> Any:
     """The same in all tasks whose penalties are on a norm."""
     return setting(
         0.0,
-        "the mean norm to aim for, as it is measured in training (of frobenius, ‖J‖²); the weight is where the "
-        "search begins. 0 for none",
+        "the mean norm to aim for, as it is measured in training (of frobenius, ‖J‖²); the weight is where "
+        "the search begins. 0 for none",
         Bound(lambda v: 0 <= v < float("inf"), "above 0, or 0 for none"),
         method=methods,
     )

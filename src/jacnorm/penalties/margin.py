@@ -82,8 +82,8 @@ class MarginPenalty(NormPenalty):
             at, slope = next((r, s) for r, s in zip(radii.tolist(), slopes.tolist(), strict=True) if s > 0)
             raise InputError(
                 f"h={self.h!r} rises with r (its slope at {at:g} is {slope:g}), so that training "
-                "would bring samples closer to the boundary. Leave h out, or give a function that falls, such as "
-                "lambda r: torch.exp(-r). To measure radii take reduction='none'."
+                "would bring samples closer to the boundary. Leave h out, or give a function that falls, "
+                "such as lambda r: torch.exp(-r). To measure radii take reduction='none'."
             )
 
     def forward(self, J: Linearization, index: Tensor | None = None, labels: Tensor | None = None) -> Tensor:

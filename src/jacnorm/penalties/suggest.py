@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..engines.ancestry import weights_of
 from ..errors import InputError
@@ -38,10 +38,10 @@ class Suggestion:
     def __str__(self) -> str:
         return (
             f"weight={self.weight:.2g}: on {self.batches} batches ({self.samples} samples) the loss is "
-            f"{self.loss:.4g} with a gradient of length {self.loss_gradient:.3g}; the norm is {self.norm:.4g}, "
-            f"and the penalty's gradient with weight 1 has length {self.norm_gradient:.3g}. With this weight it "
-            f"is {SHARE:.0%} of the loss's: where a penalty begins to matter. Go up from here in factors of "
-            "three."
+            f"{self.loss:.4g}, its gradient has length {self.loss_gradient:.3g}; the norm is "
+            f"{self.norm:.4g}, and the penalty's gradient with weight 1 has length "
+            f"{self.norm_gradient:.3g}. With this weight it is {SHARE:.0%} of the loss's: where a penalty "
+            "begins to matter. Go up from here in factors of three."
         )
 
 
@@ -125,12 +125,12 @@ def _of_batch(
         if not isinstance(value, Tensor) or value.dim() > 0:
             raise InputError("The loss must be one number, a mean over the batch.")
         assert penalty.norms is not None
-        leaves = weights_of(J.output)
+        leaves = [t for t in weights_of(J.output) if isinstance(t, nn.Parameter)]  # none, if it is frozen
         lengths = [_length(part, leaves) for part in (value, paid)]
     return float(value.detach()), float(penalty.norms.mean()), lengths[0], lengths[1], len(x)
 
 
-def _length(value: Tensor, leaves: list[Tensor]) -> float:
+def _length(value: Tensor, leaves: Sequence[Tensor]) -> float:
     if not (value.requires_grad and leaves):
         return 0.0
     found = torch.autograd.grad(value, leaves, retain_graph=True, allow_unused=True)

@@ -33,6 +33,8 @@ TIME = 0.03  # the part of it that measurements may take
 STEP = 6  # a step that pays, in products with J (of a few samples, which take hardly less time than many)
 NEW = 0.2  # the share of the newest measurement in the ratio
 
+LAST = 4  # parameters that are looked at to see whether the network has moved
+
 DEAD = 0.02  # outputs that differ by this part of the most that was seen tell nothing any more
 WELL = 0.1  # those that differ by this part do
 BACK = 3.0  # by how much a weight is taken back from where they last did: harm comes late
@@ -198,6 +200,7 @@ class Steering:
             part = J.subset(few)
             with counted(part) as products:
                 penalty.exactly(part, rows_of(index, few), rows_of(labels, few))
+            assert penalty.norms is not None
             both = [of.double().mean() for of in (norms[: len(few)], penalty.norms)]
         found = torch.stack([*both, both[0].new_tensor(1 + len(products))])
         estimated, measured, cost = averaged(J, found).tolist()
@@ -261,16 +264,12 @@ def spread(output: Tensor) -> Tensor:
 
 
 def some_weights(J: Linearization) -> Tensor | None:
-    """A few numbers of each, which tell whether an optimizer has moved them. (Fused ones leave no other
-    trace.)"""
-    found = []
-    for module in modules_of(J.model).values():
-        for p in module.parameters():
-            if p.requires_grad and p.numel():
-                own = p.to_local() if hasattr(p, "to_local") else p
-                row = own.detach().reshape(-1)
-                found.append(row[:: max(1, len(row) // 8)].double())
-    return torch.cat(found) if found else None
+    """A few numbers of the last layers, which tell whether an optimizer has moved them. (Fused ones leave no
+    other trace.)"""
+    everything = [p for module in modules_of(J.model).values() for p in module.parameters()]
+    learning = [p for p in everything if p.requires_grad and p.numel()][-LAST:]
+    rows = [(p.to_local() if hasattr(p, "to_local") else p).detach().reshape(-1) for p in learning]
+    return torch.cat([row[:: max(1, len(row) // 8)].double() for row in rows]) if rows else None
 
 
 def averaged(J: Linearization, numbers: Tensor) -> Tensor:
