@@ -28,6 +28,8 @@ def targets_in_words(found: Found) -> str:
         "rate. The score is the accuracy on training data; of the critic, by how much real images "
         "score higher. The critic and its generator move σ by a factor of three at a fixed weight, "
         "too: there a target holds on average only."
+        " A penalty only pushes down: the transformer soon knows its digits by heart, nothing pushes its "
+        "σ up any more, and σ ends below the target while λ falls."
     )
     title, drawn = "## A target instead of a weight", "![σ and λ over training](targets.svg)"
     return f"{title}\n\n{text}\n\n{_table(found)}\n\n{drawn}"
