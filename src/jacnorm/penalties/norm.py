@@ -146,9 +146,10 @@ class NormPenalty(Penalty):
         return torch.cat([state.double(), torch.tensor(numbers, dtype=torch.float64, device="cpu")])
 
     def set_extra_state(self, state: Tensor) -> None:
-        super().set_extra_state(state[:2].long())
-        if self.steering is not None and len(state) > 2:  # older ones, and those without a target, have two
-            self.weight, *numbers = state[2:].tolist()
+        count = len(super().get_extra_state())
+        super().set_extra_state(state[:count].long())
+        if self.steering is not None and len(state) > count:  # without a target there is no more
+            self.weight, *numbers = state[count:].tolist()
             self.steering.load(numbers)
 
     def _note(self, norms: Tensor) -> None:
