@@ -21,8 +21,8 @@ The tests fail while it is out of date.
 * **oldest run**: the oldest version that tests ran with, and which tests. If it is empty, or newer than the
   needed version, we expect the needed version to work but have not tested it.
 
-**torch.** The tests of jacnorm 0.2 ran with torch 2.13 only. The tests of 0.1 also passed with 2.9 and 2.15. For
-0.2 no other version than 2.13 was available for CPUs. The oldest runs of accelerate, lightning, skorch,
+**torch.** The tests of jacnorm 0.2 ran with torch 2.13 only. The tests of 0.1 also passed with 2.9 and 2.15.
+For 0.2 only 2.13 was available for CPUs. The oldest runs of accelerate, lightning, skorch,
 stable-baselines3 and transformers are with jacnorm 0.2. Python 3.11 is the only version that was tested.
 
 | package | extra | needed | tested | oldest run |
