@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo test test-long check lint types arrows format docs page gallery notebooks operators versions wheel clean
+.PHONY: demo test test-long test-device check lint types arrows format docs page gallery cards notebooks operators versions wheel clean
 
 demo: .venv/lab
 	$(BIN)/jacnorm demo
@@ -13,6 +13,11 @@ test: .venv/installed
 
 test-long: .venv/installed
 	$(BIN)/pytest -n 2 --dist loadgroup
+
+# On another device, as in `make test-device JACNORM_DEVICE=cuda`: all tests that are not about the CPU.
+JACNORM_DEVICE ?= cuda
+test-device: .venv/installed
+	JACNORM_DEVICE=$(JACNORM_DEVICE) $(BIN)/pytest -m "not long and not cpu" tests
 
 check: lint types arrows docs page test
 
@@ -45,6 +50,14 @@ page: .venv/installed
 gallery: .venv/installed
 	for picture in docs/gallery/*.png; do \
 		$(BIN)/python examples/$$(basename $$picture .png).py $$picture || exit 1; done
+
+# Makes the cards of examples/cards.py in cards/ and, with chromium, their pictures in docs/cards/.
+cards: .venv/installed
+	$(BIN)/python examples/cards.py cards
+	for card in images table text; do \
+		chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1280,1700 \
+			--screenshot=docs/cards/$$card.png cards/$$card.html || exit 1; \
+		$(BIN)/python -c "from PIL import Image; f = 'docs/cards/$$card.png'; Image.open(f).convert('RGB').quantize(64).save(f, optimize=True)"; done
 
 # Runs the notebooks and keeps their outputs in them.
 notebooks: .venv/installed

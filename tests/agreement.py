@@ -46,7 +46,7 @@ def assert_products(J: jn.Linearization, D: Tensor, tolerance: float) -> None:
 
 def assert_gradients(J: jn.Linearization, D: Tensor, of: nn.Module | list[Tensor], tolerance: float) -> None:
     """The gradient of uᵀJ v in all parameters, in each way."""
-    generator = torch.Generator().manual_seed(4)
+    generator = torch.Generator(torch.get_default_device()).manual_seed(4)
     u = torch.randn(J.output_shape, dtype=D.dtype, generator=generator)
     v = torch.randn(J.input_shape, dtype=D.dtype, generator=generator)
     expected = gradient((push(D, v) * u.reshape(len(u), -1)).sum(), of)

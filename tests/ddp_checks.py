@@ -4,6 +4,7 @@ import copy
 import sys
 from contextlib import nullcontext
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -141,6 +142,47 @@ def check_shared_vectors_of_steps_that_paid():
     torch.testing.assert_close(penalty.u.norm(dim=1), torch.ones(2, dtype=torch.float64))
 
 
+def check_targets():
+    """All processes have one weight, which is that of one process with the whole batch."""
+    rank, models = dist.get_rank(), (DistributedDataParallel(net("plain")), net("plain"))
+    penalties = [jn.AnalyticPenalty(0.1, target=0.2) for _ in models]
+    optimizers = [torch.optim.SGD(model.parameters(), 0.1) for model in models]
+    for _ in range(5):
+        for model, penalty, optimizer in zip(models, penalties, optimizers, strict=True):
+            own = shares(*batch())[rank] if model is models[0] else batch()
+            optimizer.zero_grad()
+            loss(model, penalty, *own)[0].backward()
+            optimizer.step()
+    weights = [torch.tensor([penalties[0].weight], dtype=torch.float64) for _ in range(WORLD)]
+    dist.all_gather(weights, weights[rank].clone())
+    assert weights[0] == weights[1] != 0.1
+    torch.testing.assert_close(penalties[0].weight, penalties[1].weight)
+
+
+def check_measured_targets():
+    """What is measured on the samples of each process corrects all weights alike."""
+    rank, model = dist.get_rank(), DistributedDataParallel(net("plain"))
+    penalty = jn.SpectralPenalty(0.1, target=0.2, start="random", seed=rank)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(5):
+        x, y, _ = shares(*batch())[rank]
+        optimizer.zero_grad()
+        loss(model, penalty, x, y, None)[0].backward()
+        optimizer.step()
+    s = penalty.steering.state
+    found = torch.tensor([penalty.weight, s.ratio, s.norm, s.checks, s.next_check], dtype=torch.float64)
+    other = [torch.empty_like(found) for _ in range(WORLD)]
+    dist.all_gather(other, found)
+    assert torch.equal(other[0], other[1])
+    assert s.ratio < 1
+
+
+def check_that_a_budget_is_refused():
+    model, penalty = DistributedDataParallel(net("plain")), jn.AnalyticPenalty(0.1, target=0.2, budget=1.5)
+    with pytest.raises(jn.InputError, match="give every= instead"):
+        loss(model, penalty, *batch())
+
+
 def main(rank, meeting):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=WORLD)
@@ -156,6 +198,9 @@ def main(rank, meeting):
         check_accumulation("smooth unused", name, find_unused_parameters=True)
     check_shared_vectors()
     check_shared_vectors_of_steps_that_paid()
+    check_targets()
+    check_measured_targets()
+    check_that_a_budget_is_refused()
     dist.destroy_process_group()
 
 

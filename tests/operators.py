@@ -29,6 +29,7 @@ SAMPLES = 3  # of each operator
 LOOKED_AT = 60  # of the database's samples, to choose from
 LARGEST = 20_000  # numbers in x
 ROWS = 16  # of the Jacobian; longer results are mixed down to so many
+DEVICE = torch.get_default_device().type
 
 # Nothing to compare with, and why.
 SKIPPED = {
@@ -70,7 +71,7 @@ class Model(nn.Module):
 
     def mix_down(self, count: int) -> None:
         if count > ROWS:
-            generator = torch.Generator().manual_seed(2)
+            generator = torch.Generator(torch.get_default_device()).manual_seed(2)
             self.mix = torch.randn(ROWS, count, dtype=torch.float64, generator=generator) / count**0.5
 
 
@@ -84,11 +85,11 @@ class Case:
         return f"{self.name} ({self.way})"
 
     def run(self, x: Tensor | None = None) -> Tensor:
-        torch.default_generator.manual_seed(3)
+        torch.manual_seed(3)
         return self.model(self.model.x if x is None else x)
 
     def linearized(self) -> jn.Linearization:
-        torch.default_generator.manual_seed(3)
+        torch.manual_seed(3)
         return jn.linearize(self.model, self.model.x)
 
 
@@ -162,8 +163,8 @@ def _can_be_compared(case: Case) -> bool:
 
 
 def _operator_samples(op: Any) -> Iterator[tuple[Any, list[Any], Any]]:
-    torch.default_generator.manual_seed(0)
-    for sample in op.sample_inputs_func(op, "cpu", torch.float64, requires_grad=True):
+    torch.manual_seed(0)
+    for sample in op.sample_inputs_func(op, DEVICE, torch.float64, requires_grad=True):
         leaves, form = tree_flatten(((sample.input, *sample.args), sample.kwargs))
 
         def call(*args: Any, process: Any = sample.output_process_fn_grad, **kwargs: Any) -> Any:
@@ -173,8 +174,8 @@ def _operator_samples(op: Any) -> Iterator[tuple[Any, list[Any], Any]]:
 
 
 def _module_samples(info: Any) -> Iterator[tuple[Any, list[Any], Any]]:
-    torch.default_generator.manual_seed(0)
-    inputs = info.module_inputs_func(info, "cpu", torch.float64, requires_grad=True, training=False)
+    torch.manual_seed(0)
+    inputs = info.module_inputs_func(info, DEVICE, torch.float64, requires_grad=True, training=False)
     for made in inputs:
         module = (
             info.module_cls(*made.constructor_input.args, **made.constructor_input.kwargs).double().eval()

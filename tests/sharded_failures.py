@@ -187,8 +187,8 @@ def check_refusals():
         tensor_parallel, x, "weight of Linear is spread over processes as (Shard(dim=0),) (tensor parallel?)"
     )
     refused(both_ways(), x, "(tensor parallel?), and its layer computes with a part of it")
-    refused(pipeline(x), x, "ScheduleGPipe runs a pipeline, of which each process has a stage")
-    refused(on_two_meshes(), x, "sharded over 2 different meshes, and jacnorm takes one")
+    refused(pipeline(x), x, "ScheduleGPipe runs a pipeline, of which each process has only a stage")
+    refused(on_two_meshes(), x, "sharded over 2 different meshes, but only one is supported")
     refused(sharded, x, "engine='autograd' does not record them", engine="autograd")
     bound = jn.SpectralBoundPenalty(0.1)
     raises(jn.UnsupportedModelError, "Take the norm of J itself", lambda: bound(jn.linearize(sharded, x)))

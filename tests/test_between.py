@@ -179,9 +179,9 @@ def test_what_has_no_meaning_there_is_refused():
     ):
         with pytest.raises(jn.InputError, match="coupled=True: samples depend on each other"):
             penalty(J)
-    with pytest.raises(jn.InputError, match="there is no Jacobian of each"):
+    with pytest.raises(jn.InputError, match="there is no Jacobian per sample"):
         jn.spectral_norm(J)
-    with pytest.raises(jn.InputError, match="there is no Jacobian of each"):
+    with pytest.raises(jn.InputError, match="there is no Jacobian per sample"):
         J.dense()
     whole = jn.linearize(lambda z: critic(z[0])[None], x[None])
     assert jn.spectral_norm(whole).sigma.shape == (1,)

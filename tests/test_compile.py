@@ -486,7 +486,7 @@ def test_names_of_layers_are_those_of_the_model_that_was_compiled():
 
 
 def test_the_doctor_tells():
-    x, told = torch.randn(6, 36), "compile the function that calls linearize and the penalty"
+    x, told = torch.randn(6, 36), "Compile the function that calls linearize and the penalty"
     assert told not in " ".join(str(jn.doctor(mlp(), x)).split())
     assert told in " ".join(str(jn.doctor(torch.compile(mlp(), backend="eager"), x)).split())
 

@@ -18,7 +18,7 @@ HEAVY = ("torch._dynamo", "torch._inductor", "torch.onnx", "torch.utils.tensorbo
 
 
 def test_training_does_not_wait_for_pandas():
-    modules = "jacnorm.lab.commands.train, jacnorm.lab.commands.sweep, jacnorm.lab.sweep.worker"
+    modules = "jacnorm.lab.commands.train, jacnorm.lab.commands.sweep, jacnorm.lab.sweep.pool"
     code = f"import sys, {modules}; sys.exit('pandas' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

@@ -77,7 +77,7 @@ def test_a_plain_function(x):
 def test_errors():
     with pytest.raises(jn.InputError, match="no norm 'nuclear' here"):
         jn.local_lipschitz(MLP((4, 5, 3)), torch.randn(2, 4), norm="nuclear")
-    with pytest.raises(jn.InputError, match="give batches of them; found float"):
+    with pytest.raises(jn.InputError, match="an iterable of batches; found float"):
         jn.local_lipschitz(MLP((4, 5, 3)).eval(), [1.0, 2.0])
     with pytest.raises(jn.InputError, match="first axis is the batch"):
         jn.local_lipschitz(MLP((4, 5, 3)).eval(), torch.tensor(1.0))
@@ -161,7 +161,7 @@ def test_it_says_when_dropout_makes_sigma_random(model, x):
 
 @pytest.mark.parametrize("x", [3, "images", [], ["images"]])
 def test_what_is_no_data(model, x):
-    with pytest.raises(jn.InputError, match=r"must be a tensor|gives no batches"):
+    with pytest.raises(jn.InputError, match=r"must be a tensor|has no batches"):
         jn.local_lipschitz(model, x)
 
 

@@ -30,7 +30,7 @@ def test_what_is_skipped_is_there():
 def differences(case):
     """What is not as it should be: J, its products, and the gradient of uᵀJ v in all that learns."""
     y = case.run()
-    generator = torch.Generator().manual_seed(4)
+    generator = torch.Generator(torch.get_default_device()).manual_seed(4)
     u = torch.randn(y.shape, dtype=torch.float64, generator=generator)
     v = torch.randn(case.model.x.shape, dtype=torch.float64, generator=generator)
     D = dense(case.run, case.model.x).detach()

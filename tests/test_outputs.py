@@ -108,7 +108,7 @@ def test_the_loss_that_a_model_computes_has_its_gradient_beside_that_of_a_penalt
 def test_logits_are_found_and_told_once(x, monkeypatch):
     monkeypatch.setattr(recording, "_told", set())
     model, labels = net(), torch.tensor([2, 0])
-    says = "Net returns more than a tensor: J is the Jacobian of 'logits'"
+    says = "Net returns more than one tensor: J is the Jacobian of 'logits'"
     with pytest.warns(UserWarning, match=says) as found:
         J = jn.linearize(model, x, labels=labels)
     assert [one.filename for one in found] == [__file__]  # where a person can do something about it

@@ -42,7 +42,7 @@ def test_of_images_also_the_directions_of_the_most_sensitive(found):
     order = e.sigma.argsort(descending=True)[: plots.SHOWN].tolist()
     assert [axes.get_title().split(",")[0] for axes in pictures] == [f"#{i}" for i in order]
     shown = np.asarray(pictures[0].images[0].get_array())
-    np.testing.assert_allclose(shown, e.v[order[0]].sum(0).numpy(), atol=1e-6)
+    np.testing.assert_allclose(shown, e.v[order[0]].sum(0).cpu().numpy(), atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["images", "table"])
@@ -58,7 +58,7 @@ def test_directions_are_columns_below_their_sample(found, kind, with_x):
         assert panel.get_xlabel() == f"σ = {vectors.S[n, j]:#.3g}"
         if kind == "table":
             heights = [bar.get_height() for bar in panel.patches]
-            np.testing.assert_allclose(heights, vectors.V[n, j].numpy(), atol=1e-6)
+            np.testing.assert_allclose(heights, vectors.V[n, j].cpu().numpy(), atol=1e-6)
         else:
             low, high = panel.images[0].get_clim()
             assert low == -high  # white is zero

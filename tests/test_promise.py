@@ -282,7 +282,7 @@ def test_an_output_that_is_written_into():
     J = jn.linearize(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), torch.randn(2, 3))
     with torch.no_grad():
         J.output.sub_(1)
-    with pytest.raises(jn.InputError, match=r"written into \(J\.output"):
+    with pytest.raises(jn.InputError, match=r"such as J\.output"):
         J.vjp(J.output.detach())
 
 
@@ -338,12 +338,12 @@ def test_a_factor_that_the_model_itself_changes_after_use():
 def test_a_part_of_the_batch_is_what_it_was():
     x, scale = torch.rand(4, 4), torch.tensor([1.0, 2.0, 3.0, 4.0])  # as many samples as features
     J = jn.linearize(lambda z, s: torch.relu(z * s), x, scale)
-    with pytest.raises(jn.InputError, match="not to have a row for each"):
+    with pytest.raises(jn.InputError, match="not to belong to the samples"):
         J.subset(torch.tensor([2]))
     J = jn.linearize(F.relu, x)
     assert_close(J.subset(torch.tensor([2])).dense()[0], torch.eye(4))
     x.neg_()
-    with pytest.raises(jn.InputError, match="x was written into"):
+    with pytest.raises(jn.InputError, match="x was changed in place"):
         J.subset(torch.tensor([2]))
 
 

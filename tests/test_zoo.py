@@ -72,7 +72,7 @@ def test_a_frozen_transformer_is_measured_without_gradients():
 def test_an_auxiliary_head_in_training():
     model, x = GoogLeNet(aux_logits=True).double(), torch.randn(3, 3, 8, 8, dtype=torch.float64)
     model.dropout.p = 0.0
-    with pytest.warns(UserWarning, match="GoogLeNet returns more than a tensor.*output='logits'"):
+    with pytest.warns(UserWarning, match="GoogLeNet returns more than one tensor.*output='logits'"):
         J = jn.linearize(model, x)
     torch.testing.assert_close(J.dense(), dense(lambda x: model(x).logits, x))
     aux = jn.linearize(model, x, output=lambda out: out[1])
@@ -82,7 +82,7 @@ def test_an_auxiliary_head_in_training():
 
 def test_a_segmentation_net_that_returns_a_dict():
     model, x = DeepLab(returns_dict=True).double().eval(), torch.randn(2, 2, 7, 7, dtype=torch.float64)
-    with pytest.warns(UserWarning, match="DeepLab returns more than a tensor.*output='out'"):
+    with pytest.warns(UserWarning, match="DeepLab returns more than one tensor.*output='out'"):
         J = jn.linearize(model, x)
     torch.testing.assert_close(J.dense(), dense(lambda x: model(x)["out"], x))
 

@@ -47,9 +47,11 @@ from .penalties import (
     SpectralBoundPenalty,
     SpectralPenalty,
     SpectralRadiusPenalty,
+    Suggestion,
     TracePenalty,
     WeightDecay,
     product_bound,
+    suggest_weight,
 )
 from .recording import linearize
 
@@ -79,6 +81,7 @@ __all__ = [
     "SpectralBoundPenalty",
     "SpectralPenalty",
     "SpectralRadiusPenalty",
+    "Suggestion",
     "TracePenalty",
     "UnsupportedModelError",
     "WeightDecay",
@@ -95,4 +98,5 @@ __all__ = [
     "singular_values",
     "singular_vectors",
     "spectral_norm",
+    "suggest_weight",
 ]

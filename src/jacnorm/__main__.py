@@ -6,14 +6,14 @@ from . import __version__
 
 
 def main() -> int:
-    if sys.argv[1:] == ["--version"]:  # also where the command line's own packages are missing
+    if sys.argv[1:] == ["--version"]:  # this also works if the packages of the command line are missing
         print(f"jacnorm {__version__}")
         return 0
     try:
         from .lab.cli import main as run
         from .lab.cli import make_parser
 
-        make_parser(sys.argv[1:])  # loads the command that is named
+        make_parser(sys.argv[1:])  # this loads the named command
     except ModuleNotFoundError as error:
         if error.name == "fcntl":  # locks on files
             needs = "Linux, macOS or WSL; the library does not"

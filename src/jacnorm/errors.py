@@ -1,6 +1,6 @@
-"""Every error jacnorm raises on purpose is a JacnormError that says what was found and what to do.
+"""The errors of jacnorm. Each message says what was found and what to do.
 
-Warnings point at the line of the user's that led to them.
+Warnings point to the user's line that caused them.
 """
 
 import os
@@ -13,7 +13,7 @@ OURS = tuple(os.path.dirname(file) + os.sep for file in (__file__, torch.__file_
 
 
 def warn(message: str) -> None:
-    """At the innermost line that is neither ours nor PyTorch's, which calls modules and hooks."""
+    """Warn at the innermost line outside of jacnorm and PyTorch (PyTorch calls modules and hooks)."""
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_code.co_filename.startswith(OURS):
         level, frame = level + 1, frame.f_back
@@ -21,11 +21,11 @@ def warn(message: str) -> None:
 
 
 class JacnormError(Exception):
-    """Base of all errors of this package."""
+    """The base of all errors that jacnorm raises on purpose."""
 
 
 class InputError(JacnormError, ValueError):
-    """The input of a call has the wrong shape, dtype or value."""
+    """An argument has the wrong type, shape, dtype or value."""
 
 
 class CoupledSamplesError(JacnormError):
@@ -37,8 +37,8 @@ class NonFiniteError(JacnormError, ArithmeticError):
 
 
 class UnsupportedModelError(JacnormError):
-    """The model does something that the engine asked for cannot linearize."""
+    """The model does something that the chosen engine cannot linearize."""
 
 
 class ModelError(JacnormError, RuntimeError):
-    """The model itself failed on the input it was given."""
+    """The model itself raised an error on this input."""

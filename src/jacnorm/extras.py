@@ -1,4 +1,4 @@
-"""What needs more than torch and numpy: imported when it is called."""
+"""Functions that need more packages than torch and numpy. The packages are imported when they are called."""
 
 from __future__ import annotations
 
@@ -32,33 +32,40 @@ def card(
     attacked: int = 200,
     rerun: str | None = None,
 ) -> Path:
-    """Write one HTML file about how sensitive a classifier is, to be attached to it; returns its path.
+    """Write a model card: one HTML file about how sensitive a classifier is. Returns the path of the file.
 
-    It tells σ of each sample and class, the most sensitive samples with their directions, σ beside the
-    margin, accuracy under noise and a strong attack, an upper bound, and what to beware of. It needs the
-    extra `lab`: pip install 'jacnorm[lab]'. The model is measured in evaluation mode, and afterwards it is
-    in the mode that it was in.
+    The card shows σ per sample and per class, the most sensitive samples with their directions, σ beside the
+    margin, accuracy under noise and under a strong attack, an upper bound, and warnings. It needs the extra
+    `lab`: pip install 'jacnorm[lab]'. The model is measured in evaluation mode; afterwards its mode is
+    restored. Raises `JacnormError` if a package is missing.
 
-    x, y
-        Samples and their classes, (N,) integers; tensors or arrays. Images are (N, channels, height, width),
-        best in [0, 1] with the normalization inside the model; a table is (N, features); tokens are integers,
-        (N, length), and J is then taken at their embedding.
+    model
+        The classifier: it takes x and returns one row of scores per sample.
+    x
+        The samples, a tensor or array. Images have shape (N, channels, height, width), preferably with values
+        in [0, 1] and the normalization inside the model. Tables have shape (N, features). Tokens are
+        integers of shape (N, length), and J is then taken at their embedding.
+    y
+        The class of each sample, (N,) integers, a tensor or array.
+    path
+        The file to write.
     title, data
-        What stands on top: what the model is called, and what x is called.
+        The name of the model and the name of the data, for the heading.
     classes, names
-        Names of the classes; of a table's features, or of all tokens by their number.
+        The names of the classes, and the names of the features of a table or of all tokens.
     at
-        For tokens, the name of the embedding, if it is not plain which one takes them.
+        For tokens, the name of the embedding, if the model has several.
     output
-        Of a model that returns more than a tensor, the name or position of the logits, or a function that
-        takes them from the rest, as in `linearize`. Without it they are found, and a warning says which.
+        As in `linearize`, for a model that returns more than one tensor: the name or position of the logits,
+        or a function that takes them from the result. By default they are found, and a warning names them.
     epsilon
-        Strength of the attack, the largest change of a value: by default 8/255 of images, a quarter of a
-        standard deviation of each feature. Texts are attacked by changing one token.
+        The strength of the attack: the largest change of one value. The default is 8/255 for images, and a
+        quarter of the standard deviation of each feature for tables. Texts are attacked by changing one
+        token.
     attacked
-        How many samples are attacked. It takes longest.
+        How many samples are attacked. This part takes longest.
     rerun
-        The command that makes the card again, to stand at its end.
+        The command that makes the card again. It is printed at the end of the card.
     """
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise JacnormError(f"A card needs {', '.join(missing)}: pip install 'jacnorm[lab]'.")

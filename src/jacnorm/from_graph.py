@@ -1,4 +1,4 @@
-"""J from a graph that exists already, for code that has x and y in hand."""
+"""`jacobian_of`: J from a graph of autograd that exists already."""
 
 from __future__ import annotations
 
@@ -19,18 +19,21 @@ from .trust.checks import check_input, check_output
 from .trust.verify import check_independent, refusal
 
 MOST = 1024
-# By the calls of a graph whose samples were seen to be independent: why it gives no J v, if it does not.
+# For each graph whose samples were found to be independent: why it has no J v, or None. Keys are its calls.
 _shown: dict[Any, str | None] = {}
 
 
 def jacobian_of(y: Tensor, x: Tensor) -> Linearization:
-    """J = dy/dx at each sample, from autograd's graph between two tensors of your training step.
+    """J = ∂y/∂x at each sample, from autograd's graph between two tensors of your training step.
 
-    x must have required a gradient when y was computed from it, and the first axis of both is the batch.
-    Prefer `linearize(model, x)` where you can: it knows every call, so that products take less time and
-    memory. Here J is one step by autograd, and gradients of penalties are second derivatives of the graph:
-    what has none (fused attention, compiled functions) gives Jᵀu alone, and J v is refused with the reason.
-    Batch norm in training mode mixes samples, and is refused.
+    `y` has shape (B, *output) and `x` (B, *input); the first axis of both is the batch. x must have required
+    a gradient when y was computed from it. Returns a `Linearization`.
+
+    Prefer `linearize(model, x)` where you can: it knows every call, so products take less time and memory.
+    Here J is one step by autograd, and gradients of penalties are second derivatives of the graph. Fused
+    attention and compiled functions have no second derivatives: J then gives only Jᵀu, and J v raises
+    `UnsupportedModelError` with the reason. Raises `InputError` if y does not depend on x in the graph, and
+    `CoupledSamplesError` if samples depend on each other, as they do in batch norm in training mode.
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh())
     >>> x = torch.randn(2, 4, requires_grad=True)
@@ -42,7 +45,7 @@ def jacobian_of(y: Tensor, x: Tensor) -> Linearization:
     if not (x.requires_grad and y.requires_grad and is_linked(x, y)):
         raise InputError(
             "y does not depend on x in autograd's graph: call x.requires_grad_() before y is computed from "
-            "it, outside of no_grad, and pass the very tensor that was used."
+            "it, outside of no_grad, and pass the same tensor object that was used."
         )
     tape = one_step(x, y, Gate())
     section, recorder = Section(None, (), {}, None, None), Recorder(flowing=True, gate=Gate())
@@ -61,6 +64,6 @@ def jacobian_of(y: Tensor, x: Tensor) -> Linearization:
 
 def _no_part(_: Tensor) -> Linearization:
     raise InputError(
-        "fraction= and J.subset() run the model again on a part of the batch, and a graph has no model. Use "
+        "fraction= and J.subset() run the model again on a part of the batch, but a graph has no model. Use "
         "linearize(model, x), or leave fraction= out."
     )

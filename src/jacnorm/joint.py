@@ -1,4 +1,4 @@
-"""Several inputs of one model, differentiated together: J is that of all of them side by side."""
+"""J of a model with several inputs, J = [J₁ J₂ …]."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .linearization import Linearization
 
 
 class JointLinearization(Linearization):
-    """J of a model with several inputs, J = [J₁ J₂ …]. Its norms are those of the whole.
+    """J of a model with several inputs, J = [J₁ J₂ …]. Its norms are the norms of this whole matrix.
 
-    `jvp` takes a tangent for each input, None for one that is zero, and `vjp` gives a cotangent for each. To
-    all else J is a map from the inputs side by side in one row: `flat` is that map, and `split` takes such a
-    row apart, the `v` of an `Estimate` for one.
+    `jvp` takes a tuple with a tangent per input (None for zero). `vjp` returns a tuple with a cotangent per
+    input. Estimators and penalties see J as a map from one row per sample, which holds all inputs side by
+    side. `flat` is that map. `split` takes such a row apart, for example the `v` of an `Estimate`.
     """
 
     def __init__(self, J: Linearization, shapes: Shapes):
@@ -32,19 +32,22 @@ class JointLinearization(Linearization):
         return plain
 
     def jvp(self, v: Any, pairing: Pairing | None = None) -> Tensor:
-        """J v for v = (v₁, v₂, …), each shaped like its input or None."""
+        """J v = J₁v₁ + J₂v₂ + … for v = (v₁, v₂, …). Each has the shape of its input, or is None for zero.
+
+        The result has shape `output_shape`. Raises `InputError` if v does not fit.
+        """
         return self.flat.jvp(self._row(v), pairing)
 
     def vjp(self, u: Tensor, pairing: Pairing | None = None) -> Any:
-        """Jᵀ u for u shaped like the output: a tuple, each shaped like its input."""
+        """Jᵀ u = (J₁ᵀu, J₂ᵀu, …) for u of shape `output_shape`: a tuple, shaped like the inputs."""
         return self.split(self.flat.vjp(u, pairing))
 
     def split(self, row: Tensor) -> tuple[Tensor, ...]:
-        """What of a row, (B, n), belongs to each input."""
+        """The parts of `row`, (B, n), as a tuple of tensors shaped like the inputs."""
         return apart(row, self.shapes)
 
     def dense(self) -> Tensor:
-        """All of J, shape (B, n_out, n_in): the columns of the inputs side by side."""
+        """All of J, shape (B, n_out, n_in), with the columns of all inputs side by side."""
         return self.flat.dense()
 
     def _row(self, vs: Any) -> Tensor:
@@ -68,20 +71,20 @@ class JointLinearization(Linearization):
 
 
 def joined(xs: tuple[Any, ...]) -> tuple[Tensor, Shapes]:
-    """The inputs of a batch in one row per sample, and the shape of each."""
+    """The inputs side by side, one row per sample, and the shape of each input."""
     for i, x in enumerate(xs):
         if not isinstance(x, Tensor) or not x.is_floating_point() or x.dim() == 0:
             found = f"dtype {x.dtype}, shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
             raise InputError(
                 f"x[{i}] must be a tensor of real numbers with the batch as its first axis, found {found}. "
-                "Give what is no such input as a further argument: "
+                "Pass anything else as a further argument: "
                 "linearize(model, (x, t), mask)."
             )
     if len({len(x) for x in xs}) > 1:
-        raise InputError(f"The inputs have batches of {[len(x) for x in xs]} samples: they must be alike.")
+        raise InputError(f"The inputs have batches of {[len(x) for x in xs]} samples: they must be the same.")
     if len({(x.dtype, x.device) for x in xs}) > 1:
         found = ", ".join(f"{x.dtype} on {x.device}" for x in xs)
-        raise InputError(f"The inputs are {found}: give them one dtype and device.")
+        raise InputError(f"The inputs are {found}: they must have the same dtype and device.")
     if not xs:
-        raise InputError("x is an empty tuple: give the inputs that J is taken in, as (x, t).")
+        raise InputError("x is an empty tuple: give the inputs to differentiate in, as (x, t).")
     return side_by_side(xs), tuple(x.shape[1:] for x in xs)

@@ -1,4 +1,4 @@
-"""How much a model stretches small changes of the inputs at hand, in one line."""
+"""`local_lipschitz`: how much a model stretches small changes of given inputs."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from .recording import linearize
 from .trust.checks import check_count
 
 MAX_BYTES = 1 << 30
-AT_A_TIME = 512  # samples, so that there is progress to see
-KRYLOV = 40  # vectors of each side that Lanczos keeps at a time, at most in practice
+AT_A_TIME = 512  # samples, so that progress is visible
+KRYLOV = 40  # vectors per side that Lanczos keeps; in practice it needs no more
 Two = Literal[2, "2"]
 Result = TypeVar("Result", Estimate, InducedNorm)
 
 
-Batches = Tensor | Iterable[Any]  # a tensor; or a DataLoader, or whatever else gives batches
+Batches = Tensor | Iterable[Any]  # a tensor, a DataLoader, or any other iterable of batches
 
 
 @overload
@@ -69,28 +69,32 @@ def local_lipschitz(
 ) -> Estimate | InducedNorm:
     """The local Lipschitz constant of `model` at each sample of `x`: ‖J(x_i)‖.
 
-    THIS IS NOT A CERTIFICATE. It is the number at these points, the smallest constant that holds for
-    infinitely small changes of them. Over a ball of any radius, and at other points, the true constant can be
-    larger. To certify robustness take a method that bounds the whole ball.
+    THIS IS NOT A CERTIFICATE. It is the smallest constant that holds for infinitely small changes of these
+    inputs. Over a ball of any radius, and at other points, the true constant can be larger. To certify
+    robustness, use a method that bounds the whole ball.
 
+    model
+        A module, or any function of x. It runs in the mode that it is in: call model.eval() first, unless
+        you mean the network in training. A warning is given if it draws random numbers, as dropout does in
+        training mode.
     x
-        A batch, or a DataLoader. Of its batches, inputs and labels say, the first tensor is x. A batch by
-        names (Hugging Face's) goes to the model by these names, and the model's main input, else the first,
-        is x.
-
+        A batch (B, *input), or an iterable of batches such as a DataLoader. If a batch is a list or tuple,
+        such as inputs and labels, its first tensor is x. If a batch is a dict (Hugging Face), it is passed to
+        the model by name, and x is the main input of the model, or the first entry.
     norm
-        How changes of the input are measured: 2, 1 or "inf"; those of the output always in the 2-norm.
-        For 2 an `Estimate` comes back, with `sigma` and how far off it may be; for the others an
-        `InducedNorm`, with `lower` and `upper`.
-
+        The norm in which changes of the input are measured: 2, 1 or "inf". Changes of the output are always
+        measured in the 2-norm.
+    tol
+        The relative tolerance of σ, for norm 2.
     max_bytes
-        About how much memory to take. Large sets are measured in parts that fit; one sample is the least.
-
+        About how much memory to use. Large sets are measured in parts that fit, of one sample at least.
     at, output
-        As in `linearize`: the layer at which J begins, an embedding for tokens, and which output is meant.
+        As in `linearize`: the layer at which J begins (for tokens, an embedding), and which output is meant.
 
-    The model runs in the mode it is in: call model.eval() first, unless you mean the network in training.
-    A warning says if it draws random numbers, as dropout does in training mode.
+    Returns an `Estimate` for norm 2, with `sigma` (N,) and `residual` (N,), which says how far off it may be.
+    For norms 1 and "inf" returns an `InducedNorm`, with `lower` (N,) and `upper` (N,). N counts the samples
+    of all batches. Raises `InputError` if an argument does not fit or x has no batches, and any error of
+    `linearize`.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(4, 3, bias=False))
     >>> L = local_lipschitz(model, torch.randn(5, 1, 2, 2))
@@ -107,7 +111,7 @@ def local_lipschitz(
 
     def measure(part: Any, others: dict[str, Any]) -> Any:
         if not isinstance(first := _first(part), Tensor):
-            raise InputError(f"x must be a tensor, or give batches of them; found {type(first).__name__}.")
+            raise InputError(f"x must be a tensor or an iterable of batches; found {type(first).__name__}.")
         device = first.device
         before = random_state(device)
         J = linearized(part, others)
@@ -124,12 +128,12 @@ def local_lipschitz(
     finally:
         progress.close()
     if not found:
-        raise InputError("x gives no batches: there is nothing to measure.")
+        raise InputError("x has no batches: there is nothing to measure.")
     return _joined(found)
 
 
 def _length(x: Any) -> int | None:
-    """In samples, where that is known."""
+    """The number of samples, if it is known."""
     if isinstance(x, Tensor):
         return len(x) if x.dim() else None
     data = getattr(x, "dataset", None)
@@ -137,7 +141,7 @@ def _length(x: Any) -> int | None:
 
 
 def _batches(x: Any, model: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """What J is taken at, and what else the model is called with. A tuple is one batch of several inputs."""
+    """Pairs of x and the further arguments of the model. A tuple is one batch with several inputs."""
     if isinstance(x, Tensor | tuple | str) or not isinstance(x, Iterable):
         yield x, {}
     else:
@@ -150,7 +154,7 @@ def _first(x: Any) -> Any:
 
 
 def _inputs(batch: Any, model: Any) -> tuple[Any, dict[str, Any]]:
-    """What of a batch is x, and what else the model is called with."""
+    """x of a batch, and the further arguments of the model."""
     if isinstance(batch, Mapping) and batch:
         main = getattr(model, "main_input_name", None)
         name = main if main in batch else next(iter(batch))
@@ -161,7 +165,7 @@ def _inputs(batch: Any, model: Any) -> tuple[Any, dict[str, Any]]:
 def _pieces(
     x: Any, others: Mapping[str, Any], model: Any, max_bytes: int, linearized: Callable[..., Linearization]
 ) -> Sequence[Any]:
-    """Parts of a batch that fit into memory. One with arguments beside x is left in one piece."""
+    """Parts of a batch that fit into memory. A batch with further arguments stays in one piece."""
     if not isinstance(x, Tensor) or x.dim() == 0 or len(x) <= 1 or others or not _can_be_taken_apart(model):
         return [x]
     fitting = max_bytes // _bytes_of_one(linearized(x[:1], {}))
@@ -173,21 +177,22 @@ def _tell_of_randomness(model: Any) -> None:
     training = next((type(m).__name__ for m in modules if m.training and "Drop" in type(m).__name__), None)
     which = f" ({training} is in training mode)" if training else ""
     warn(
-        f"The model draws random numbers{which}: σ is that of the network that was drawn, and is another one "
-        "each time. Call model.eval() first, unless you mean that."
+        f"The model draws random numbers{which}: σ belongs to the network that was drawn, and differs from "
+        "run to run. Call model.eval() first, unless you mean that."
     )
 
 
 def _bytes_of_one(J: Linearization) -> int:
-    """What measuring a sample takes: its activations, recorded and on the way, and the vectors of the method,
-    all rows of J or a Krylov basis of both sides."""
+    """The memory to measure one sample: its activations (recorded, and those of a sweep), and the vectors of
+    the method, which are all rows of J or a Krylov basis of both sides."""
     n_in, n_out = J.input_shape.numel(), J.output_shape.numel()
     vectors = 2 * min(n_in, n_out) * n_in if min(n_in, n_out) <= SMALL else KRYLOV * (n_in + n_out)
     return 3 * J.activation_bytes + J.output.element_size() * vectors
 
 
 def _can_be_taken_apart(model: Any) -> bool:
-    """Samples may share the batch's statistics in training, and in batch norm that keeps no others."""
+    """Whether a batch can be split. It cannot if batch norm may use the statistics of the batch: in training
+    mode, or without running statistics."""
     owner = getattr(model, "__self__", model)
     return isinstance(owner, nn.Module) and not any(
         m.training or (isinstance(m, nn.modules.batchnorm._BatchNorm) and m.running_mean is None)
@@ -196,7 +201,7 @@ def _can_be_taken_apart(model: Any) -> bool:
 
 
 def _joined(parts: Sequence[Result]) -> Result:
-    """One result of many: samples in a row, the numbers of rounds at their largest."""
+    """The results of all parts as one: samples are concatenated, the number of rounds is the largest."""
     joined: dict[str, Any] = {}
     for name in (field.name for field in fields(parts[0])):
         values = [getattr(part, name) for part in parts]

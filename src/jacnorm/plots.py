@@ -1,4 +1,4 @@
-"""Pictures of what was measured, with matplotlib if it is there; nothing of its global state is touched."""
+"""Pictures of measurements, if matplotlib is installed. Its global state is left alone."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ OTHER = "0.6"
 
 
 def plot_estimate(sigma: Tensor, v: Tensor) -> Any:
-    """How σ is spread; of images also the directions of the most sensitive."""
+    """The distribution of σ. For images also the directions of the most sensitive samples."""
     with_images = v.dim() == 4
     figure = _figure(figsize=(9.5 if with_images else 5.5, 3.4), layout="constrained")
     left = figure
     if with_images:
         left, right = figure.subfigures(1, 2, width_ratios=(1, 1.1))
         order = sigma.argsort(descending=True)[:SHOWN]
-        right.suptitle("most sensitive: position, and the direction that the output sees most", fontsize=9)
+        right.suptitle("most sensitive: position, and the direction that moves the output most", fontsize=9)
         grid = right.subplots(2, -(-len(order) // 2), squeeze=False)
         _empty(grid)
         for axes, i in zip(grid.flat, order.tolist(), strict=False):
@@ -36,7 +36,7 @@ def plot_estimate(sigma: Tensor, v: Tensor) -> Any:
 
 
 def plot_vectors(S: Tensor, V: Tensor, x: Tensor | None) -> Any:
-    """A column a sample, a row a direction; x itself on top, if it is given."""
+    """One column per sample, one row per direction; x itself on top, if it is given."""
     count, k = min(len(S), SHOWN), min(S.shape[1], DIRECTIONS)
     above = x is not None
     figure = _figure(figsize=(1.2 + 1.5 * count, 0.6 + 1.5 * (k + above)), layout="constrained")
@@ -53,7 +53,7 @@ def plot_vectors(S: Tensor, V: Tensor, x: Tensor | None) -> Any:
 
 
 def plot_calls(rows: list[tuple[str, str, float]]) -> Any:
-    """A bar for each row (what, rule, part of the time), the first on top."""
+    """One bar per row (call, rule, fraction of the time), the first on top."""
     figure = _figure(figsize=(7, 1.2 + 0.28 * len(rows)), layout="constrained")
     axes = figure.subplots()
     for rule in dict.fromkeys(rule for _, rule, _ in rows):
@@ -79,7 +79,7 @@ def draw_histogram(axes: Any, sigma: Any, counted: str, per: str = "") -> None:
 
 
 def draw_direction(axes: Any, v: Any) -> None:
-    """Blue: more of it; red: less."""
+    """Draw v as an image: blue is an increase of the pixel, red a decrease."""
     bound = float(abs(v).max()) or 1.0
     axes.imshow(v, cmap="RdBu", vmin=-bound, vmax=bound)
 
@@ -119,7 +119,7 @@ def _figure_class() -> Any:
         raise JacnormError("plot() needs matplotlib: pip install matplotlib") from error
 
     class Picture(Figure):
-        """Shown by a notebook also when nobody has asked pyplot for it."""
+        """A figure that notebooks show without pyplot."""
 
         def _repr_png_(self) -> bytes:
             buffer = io.BytesIO()

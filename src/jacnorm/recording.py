@@ -1,4 +1,4 @@
-"""`linearize`: runs a model once and records its calls. Where they are hidden, the model is one step."""
+"""`linearize` runs a model once and records its calls. If calls are hidden, the whole model is one step."""
 
 from __future__ import annotations
 
@@ -51,43 +51,55 @@ def linearize(
     coupled: bool = False,
     **kwargs: Any,
 ) -> Linearization:
-    """Run `model` once on the batch `x` and return its Jacobian at each sample.
+    """Run `model` once on the batch `x` and return its Jacobian at each sample, J_i = ∂model(x)_i/∂x_i.
 
-    Further arguments are the model's own, as in linearize(model, x, mask=mask); J takes them for constants.
-    linearize(model, (x, t)) calls model(x, t) and differentiates in both: J.jvp takes a tuple of tangents,
-    None for zero, and J.vjp gives a tuple. t may be one number per sample, of shape (B,).
+    Returns a `Linearization`: `J.output` is model(x), `J.jvp(v)` is J v and `J.vjp(u)` is Jᵀ u.
 
+    model
+        A module, or any function of x. It runs in the mode that it is in (training or evaluation).
+    x
+        A batch of real numbers, (B, *input). A tuple stands for several inputs: linearize(model, (x, t))
+        calls model(x, t) and differentiates with respect to both. `J.jvp` then takes a tuple of tangents
+        (None for zero), and `J.vjp` returns a tuple. t may have shape (B,), one number per sample.
+    *args, **kwargs
+        Further arguments of the model, as in linearize(model, x, mask=mask). They are constants for J.
     engine
-        "auto" records the model call by call: those with a rule by it, others by autograd, one by one. Where
-        a model hides its calls (torch.jit, own autograd functions, saved-tensor hooks), the whole model is
-        one step by autograd. "layerwise" refuses such a model; "autograd" makes any model one step.
+        "auto" records the model call by call. A call with a rule is computed by its rule, any other call by
+        autograd. If a model hides its calls (torch.jit, some autograd functions, saved-tensor hooks),
+        the whole model is one step by autograd. "layerwise" refuses such a model. "autograd" makes any
+        model one step.
     batch_norm
-        In training mode the batch's statistics are constants to J, as the paper has it. "flowing" lets the
-        penalty's gradient pass through the variance all the same, so that it does not depend on the scale
-        of the weights before the norm. "fixed" does not: the paper's words taken literally, which can
-        ruin the network.
+        In training mode, J treats the statistics of the batch as constants, as in the paper. "flowing" still
+        lets the gradient of a penalty pass through the variance, so that the penalty does not depend on the
+        scale of the weights before the norm. "fixed" does not. It follows the paper literally, and can ruin
+        the network.
     at, to
-        Names of submodules, as in `model.named_modules()`: the Jacobian of the output of `to` with respect
-        to the output of `at`, instead of the model's output and x. What passes around `at` does not count.
-        With an embedding as `at`, x may be tokens.
+        Names of submodules, as in `model.named_modules()`. J is then the Jacobian of the output of `to` with
+        respect to the output of `at`. By default it begins at x and ends at the output of the model. Paths
+        that go around `at` do not count. If `at` is an embedding, x may be tokens.
     output
-        For a model that returns more than a tensor (a dict, a tuple, an object of Hugging Face's): the name
-        or position of the one that J is the Jacobian of, or a function that takes it from the rest. Logits
-        are found without it, and so is the only tensor with a row for each sample. `J.output` is this
-        tensor; `J.result` is all that the model returned, the loss it has computed among it.
+        For a model that returns more than one tensor (a dict, a tuple, a Hugging Face output): the name or
+        position of the tensor that J is the Jacobian of, or a function that takes it from the result. It is
+        not needed for logits, nor for the only tensor with a row per sample. `J.output` is this tensor;
+        `J.result` is all that the model returned, including a loss that it computed.
     precision
-        torch.bfloat16 (or float16): products of J with vectors take the model's linear layers, convolutions
-        and matrix products in this precision, which can be several times as fast. model(x), the loss and its
-        gradient stay as they are; products come back in float32, and so do the gradients of a penalty. A
-        power step is off by more than that, but do not measure to 1e-3 with it. The first call tries, in a
-        process of its own, whether this machine gains by it; if not, a warning says so and all stays float32.
+        torch.bfloat16 (or float16): products of J with vectors compute linear layers, convolutions and matrix
+        products in this precision, which can be several times as fast. model(x), the loss and its gradient
+        stay as they are. Products and gradients of a penalty come back in float32. The rounding is smaller
+        than the error of a power step, so it does no harm in training; do not measure to 1e-3 with it. The
+        first call tests in a separate process whether this machine gains by it. If not, a warning says so,
+        and everything stays in float32.
     through
-        Names of submodules at which J may be taken apart: `J.between("1", "3")` is then the Jacobian of the
-        output of one with respect to that of another. All are of this one run.
+        Names of submodules at which J may be taken apart. `J.between("1", "3")` is then the Jacobian of the
+        output of "3" with respect to the output of "1", from the same run.
     coupled
-        True lets samples depend on each other, as minibatch statistics of a critic do. Jᵀu is then the
-        gradient of Σ_i ⟨u_i, f_i⟩, with what goes from sample to sample. There is no Jacobian of a sample, so
-        that of penalties on it only `GradientPenalty` takes it.
+        True lets samples depend on each other, as the minibatch statistics of a critic do. Jᵀu is then the
+        gradient of Σ_i ⟨u_i, f_i⟩, including the influence of each sample on the others. A sample then has
+        no Jacobian of its own. Only `GradientPenalty` accepts such a J.
+
+    Raises `InputError` if an argument does not fit, `ModelError` if the model fails on x, `NonFiniteError` if
+    its output has NaN or inf, `CoupledSamplesError` if samples depend on each other, and
+    `UnsupportedModelError` if the model cannot be linearized by the chosen engine.
 
     >>> from torch import nn
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
@@ -126,7 +138,7 @@ def request_for(
     shapes = None
     if isinstance(x, tuple) and at is None:
         x, shapes = joined(x)
-    elif isinstance(x, tuple) and x:  # J begins later, so that all of them are constants
+    elif isinstance(x, tuple) and x:  # J begins at a later layer, so the other inputs are constants
         x, args = x[0], (*x[1:], *args)
     check_input(x, at, model)
     assert isinstance(x, Tensor)
@@ -138,7 +150,7 @@ def request_for(
         raise InputError(f"through={through!r}: give a list of names, through=[{through!r}].")
     if precision is not None:
         check_precision(precision, x)
-        is_needed = x.dtype == torch.float32  # products of a model in half precision are taken in it anyway
+        is_needed = x.dtype == torch.float32  # other models have products in half precision anyway
         precision = precision if is_needed and pays_for(choice, precision, x.device) else None
     sharding = None if tracing() else sharding_of(model)
     if sharding is not None and engine == "autograd":
@@ -147,14 +159,14 @@ def request_for(
     return Request(model, x, args, kwargs, engine, batch_norm, *between, shapes, sharding, output)
 
 
-SHARDED = "The model's weights are sharded (fully_shard), so that J needs its calls one by one:"
+SHARDED = "The model's weights are sharded (fully_shard), so J needs its calls one by one:"
 ELSEWHERE = "another process could not record it, and says why"
 UNRECORDED, FAILED = 1, 2  # what a process tells the others of its run
 FAILURE = "linearize failed in another process, and its error says why. So it ends in all of them."
 
 
 def run_plainly(request: Request) -> tuple[Any, Tensor]:
-    """model(x) without a record, on a copy of x, as with one: all of it, and the output that is chosen."""
+    """model(x) without recording: the result, and the chosen output. x is copied, as in recording."""
     own = inputs(request.x.clone(), request.shapes)
     result = run(request.model, *own, *request.args, **request.kwargs)
     output, name = chosen(result, request.output, len(request.x))
@@ -167,14 +179,14 @@ _told: set[tuple[str, Name]] = set()
 
 
 def tell_of(name: Name | None, model: Any) -> None:
-    """Once, of an output that nobody has named."""
+    """Warn once per model that the output was chosen by default."""
     kind = getattr(model, "__qualname__", type(model).__qualname__)
     if name is None or tracing() or (kind, name) in _told:
         return
     _told.add((kind, name))
     warn(
-        f"{kind} returns more than a tensor: J is the Jacobian of {name!r} in it. output={name!r} says so, "
-        "and another name or position chooses another one."
+        f"{kind} returns more than one tensor: J is the Jacobian of {name!r}. Pass output={name!r} to "
+        "confirm this, or the name or position of another tensor."
     )
 
 
@@ -182,7 +194,7 @@ def linearized(request: Request) -> Linearization:
     if tracing():
         if not CAN_TRACE:
             refuse(f"Inside torch.compile, linearize needs torch 2.13 or later; this is {torch.__version__}.")
-        with torch._dynamo.error_on_graph_break(True):  # a record cannot be taken in pieces
+        with torch._dynamo.error_on_graph_break(True):  # all calls must be recorded in one graph
             return _trace(request)
     if isinstance(request.model, DistributedDataParallel):
         return _inside_ddp(request)
@@ -204,7 +216,7 @@ def linearized(request: Request) -> Linearization:
 
 
 def _recorded(request: Request, known: Verdict) -> Linearization:
-    """By the tape where it serves; by the whole model as one step where calls are hidden."""
+    """J from the recorded calls, or with the whole model as one step if calls are hidden."""
     if request.engine == "autograd":
         return _as_one_step(request, known, "asked for")
     if known.reason is None:
@@ -219,7 +231,7 @@ def _recorded(request: Request, known: Verdict) -> Linearization:
             except OneWay as no:
                 reason = f"the backward pass of {no} cannot be differentiated"
                 known.flipped, known.refusal = True, one_way(str(no))
-            except NotRecorded as no:  # the model has changed, or hides something
+            except NotRecorded as no:  # the model has changed, or hides calls
                 reason = str(no)
         known.learn(reason)
     assert known.reason is not None
@@ -234,7 +246,7 @@ def _recorded(request: Request, known: Verdict) -> Linearization:
 
 
 def _trace(request: Request) -> Linearization:
-    """Under torch.compile: as `_record`, if need be after an eager run on the batch that is traced for."""
+    """`_record` under torch.compile. If the model has no plan yet, it first runs eagerly on the batch."""
     if request.at is not None or request.to is not None or request.through or request.coupled:
         refuse(
             "at=, to=, through= and coupled= do not work inside torch.compile: linearize the function "
@@ -261,7 +273,7 @@ def _trace(request: Request) -> Linearization:
 
 @while_tracing
 def verified_plan(model: Any, options: tuple[Any, ...], x: Tensor, *values: Any) -> Plan:
-    """The calls of an eager run, checked against autograd. The last values are arguments by name."""
+    """The calls of an eager run, checked against autograd. The last values are the keyword arguments."""
     engine, batch_norm, names, output = options
     count = len(values) - len(names)
     kwargs = dict(zip(names, values[count:], strict=True))
@@ -271,7 +283,7 @@ def verified_plan(model: Any, options: tuple[Any, ...], x: Tensor, *values: Any)
     assert J.tape is not None
     if J.reason is not None:
         raise UnsupportedModelError(
-            "Inside torch.compile every call needs a rule, and not every one of this model has one: "
+            "Inside torch.compile every call needs a rule, and some calls of this model have no rule: "
             f"{J.reason}. Leave linearize and the penalty out of the compiled function."
         )
     return J.tape.plan
@@ -284,8 +296,8 @@ def _record(request: Request, known: Verdict, *, checks: bool) -> Linearization:
         with NOTHING if request.sharding is None else _by_all(request.sharding):
             output = section.run(request.x, recorder, graph=checks)
             tape = recorder.tape()
-            is_new = tape.way not in known.history.plans  # another, with who knows what beside it
-            if not checks and is_new and not request.x.is_meta:  # which has no values to compare
+            is_new = tape.way not in known.history.plans  # a new path through the model
+            if not checks and is_new and not request.x.is_meta:  # meta tensors have no values to compare
                 raise NotRecorded("not checked yet")
     except NotRecorded:
         recorder.undo.roll_back()
@@ -305,7 +317,7 @@ def _record(request: Request, known: Verdict, *, checks: bool) -> Linearization:
 
 @contextmanager
 def _by_all(sharding: Sharding) -> Iterator[None]:
-    """What fails in one of the processes that a model is sharded over fails in all."""
+    """A failure in one process of a sharded model becomes a failure in all of them."""
     try:
         yield
     except ModelError:  # in the middle of the run, where the others wait for weights and not for this
@@ -325,7 +337,7 @@ def _by_all(sharding: Sharding) -> Iterator[None]:
 
 
 def _without_rule(recorder: Recorder, tape: Tape) -> str | None:
-    """What of the model goes by autograd, and why."""
+    """The calls that are computed by autograd, and why."""
     if not recorder.without_rule:
         return None
     names = {name.removesuffix(" by autograd") for name in _names(tape.way)}
@@ -343,7 +355,7 @@ def _names(way: Way) -> Iterator[str]:
 HOOKED = (
     "The model registers a hook on a tensor (register_hook). The loss's gradient passes through "
     "it as always; the "
-    "Jacobian is that of the calls themselves, without what the hook makes of gradients."
+    "Jacobian is that of the calls themselves and ignores the hook."
 )
 
 
@@ -355,7 +367,7 @@ def _as_one_step(request: Request, known: Verdict, reason: str) -> Linearization
         output = section.run(request.x, recorder, graph=True)
     if recorder.without_grad is not None and not is_linked(section.first, section.last):
         raise UnsupportedModelError(
-            "There is no way from the input to the output, which would make the Jacobian zero: "
+            "Autograd sees no path from the input to the output, so the Jacobian would be zero: "
             f"{reason}. Freeze layers with requires_grad_(False) instead."
         )
     if recorder.hooked and not known.warned:
@@ -383,7 +395,7 @@ def _as_one_step(request: Request, known: Verdict, reason: str) -> Linearization
 
 
 def one_step(x: Tensor, y: Tensor, gate: Gate) -> Tape:
-    """The tape of a model that is a single step; without any where autograd sees no way from x to y."""
+    """The tape of a model that is a single step. It has no step if autograd sees no path from x to y."""
     if not is_linked(x, y):
         return Tape([], 0, 1, whole=True)
     leaves = [t for t in leaves_of(y) if t is not x]
@@ -414,14 +426,14 @@ def _made(
     def part(positions: Tensor) -> Linearization:
         if version(request.x) != written:
             raise InputError(
-                "x was written into since linearize(): a part of the batch would be another one."
+                "x was changed in place since linearize(), so the model cannot run again on a part of it."
             )
         smaller, device = request.part(positions, statistics), request.x.device
         if tracing() or not request.has_rows:
             return linearized(smaller)
         before = random_state(device)
         J = linearized(smaller)
-        if torch.equal(before, random_state(device)):  # else there are other dropout masks
+        if torch.equal(before, random_state(device)):  # else dropout drew other masks
             _check_part(J.output.detach(), whole[positions])
         return J
 
@@ -430,9 +442,9 @@ def _made(
 
 
 def _inside_ddp(request: Request) -> Linearization:
-    """The module inside is what has a Jacobian; what the wrapper hangs on the output is for the loss alone.
+    """J of the module inside the wrapper. The wrapper's own nodes on the output are for the loss only.
 
-    (With static_graph it starts to reduce the gradients as soon as anything is pulled back through it.)
+    With static_graph, the wrapper starts to reduce gradients as soon as anything is pulled back through them.
     """
     wrapper: Any = request.model
     plain, found = wrapper.module.forward, list[Linearization]()
@@ -440,7 +452,7 @@ def _inside_ddp(request: Request) -> Linearization:
     def forward(*given: Any, **kwargs: Any) -> Tensor:
         count = len(request.inputs)
         x = given[0] if request.shapes is None else side_by_side(given[:count])
-        # Names of submodules belong to the module; without them its forward is enough.
+        # The names of submodules belong to the module. Without names, its forward is enough.
         with replaced_forward(wrapper.module, plain):
             named = request.at or request.to or request.through
             model = wrapper.module if named else plain
@@ -457,13 +469,13 @@ def _inside_ddp(request: Request) -> Linearization:
 
 
 def _check_part(output: Tensor, expected: Tensor) -> None:
-    """Samples by themselves must give what they gave in the batch."""
+    """Check that a part of the batch gives the same output as it gave in the whole batch."""
     tolerance = 10 * torch.finfo(output.dtype).eps ** 0.5
     if not torch.allclose(output, expected, tolerance, tolerance * float(expected.abs().max())):
         raise InputError(
-            "A part of the batch does not give the output that it gave in the whole batch: an argument that "
-            "has as many rows as the batch has samples seems not to have a row for each. Leave fraction= "
-            "out, or bind it, as in functools.partial(model, mask=mask)."
+            "A part of the batch does not give the output that it gave in the whole batch. An argument has "
+            "as many rows as the batch, but they seem not to belong to the samples. Leave fraction= "
+            "out, or bind the argument, as in functools.partial(model, mask=mask)."
         )
 
 

@@ -1,4 +1,4 @@
-"""What `linearize` was asked for."""
+"""The arguments of `linearize`, as one object."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Request:
     batch_norm: BatchNorm
     at: str | None
     to: str | None
-    precision: torch.dtype | None = None  # of the sweeps
-    through: tuple[str, ...] = ()  # submodules that J may be taken apart at
+    precision: torch.dtype | None = None  # of the products of J
+    through: tuple[str, ...] = ()  # submodules at which J may be taken apart
     coupled: bool = False  # samples may depend on each other
-    shapes: Shapes | None = None  # of several inputs, which x has side by side
+    shapes: Shapes | None = None  # of the inputs, if x holds several side by side
     sharding: Sharding | None = None  # of the model's weights over processes
-    output: Output = None  # which of those that the model returns
-    given: Sequence[Statistics | None] = ()  # batch norm statistics of a batch that x is part of
+    output: Output = None  # which of the tensors that the model returns
+    given: Sequence[Statistics | None] = ()  # batch norm statistics of the batch from which x was taken
 
     @property
     def kind(self) -> Kind:
@@ -70,19 +70,19 @@ class Request:
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """What the model is called with before its further arguments."""
+        """The inputs of the model, which come before its further arguments."""
         return inputs(self.x, self.shapes)
 
     @property
     def has_rows(self) -> bool:
-        """Whether there are further arguments that seem to have a row for each sample."""
+        """Whether some further argument seems to have a row per sample."""
         return any(self._is_rows(value) for value in tree_leaves((self.args, self.kwargs)))
 
     def _is_rows(self, value: Any) -> bool:
         return isinstance(value, Tensor) and value.dim() > 0 and len(value) == len(self.x)
 
     def part(self, positions: Tensor, given: Sequence[Statistics | None]) -> Request:
-        """The same for some samples; further arguments with a row a sample go along."""
+        """The same request for some samples. Further arguments with a row per sample are cut, as x is."""
 
         def taken(value: Any) -> Any:
             return value[positions] if self._is_rows(value) else value
@@ -92,6 +92,6 @@ class Request:
 
 
 def _which(output: Output) -> str:
-    """The same for functions of the same code: a lambda is a new object in each step."""
+    """A name for `output`. Functions with the same code share it, since a lambda is new in each step."""
     code = getattr(output, "__code__", None)
     return repr(output) if code is None else f"{code.co_filename}:{code.co_firstlineno}"

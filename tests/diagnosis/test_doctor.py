@@ -300,7 +300,7 @@ def test_what_cannot_be_watched_has_no_memory(monkeypatch):
     monkeypatch.setattr("jacnorm.diagnosis.cost.Live", Failing)
     found = jn.doctor(mlp(nn.ReLU()), torch.randn(8, 4))
     assert found.cost.memory is None
-    assert "Memory   not to be had" in str(found)
+    assert "Memory   not known" in str(found)
 
 
 class Layers(nn.Module):

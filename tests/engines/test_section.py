@@ -155,7 +155,7 @@ def test_tokens():
     assert J.input_shape == (3, 3, 4)
     mask = (model[2](model[0](x).flatten(1)) > 0).float()
     torch.testing.assert_close(J.dense(), model[4].weight @ (mask[:, :, None] * model[2].weight))
-    with pytest.raises(jn.InputError, match="linearize\\(model, x, at='0'\\)"):
+    with pytest.raises(jn.InputError, match="at='0'"):
         jn.linearize(model, x)
 
 

@@ -122,7 +122,7 @@ def test_an_attack_sees_it():
 
 
 @pytest.mark.parametrize(
-    ("p", "message"), [(2, "that is spectral_norm"), (3, "no norm 3 here"), ("two", "choose 1, 2 or 'inf'")]
+    ("p", "message"), [(2, "call spectral_norm"), (3, "no norm 3 here"), ("two", "choose 1, 2 or 'inf'")]
 )
 def test_other_norms(p, message):
     with pytest.raises(jn.InputError, match=message):

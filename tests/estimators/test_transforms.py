@@ -109,7 +109,7 @@ def test_what_does_not_fit():
         J.weighted(torch.ones(3))
     with pytest.raises(jn.InputError, match=r"D has shape \(5, 2, 4\), which does not broadcast"):
         J.weighted(torch.ones(5, 2, 4))
-    with pytest.raises(jn.InputError, match=r"D makes \(2, 2\) of \(2, 4\); it must make \(2, 4\)"):
+    with pytest.raises(jn.InputError, match=r"D maps \(2, 4\) to \(2, 2\); it must map it to \(2, 4\)"):
         J.weighted((lambda v: v[:, :2], lambda u: u))
     turn = torch.tensor([[0.0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [1, 0, 0, 0]])
     J.weighted((lambda v: v @ turn, lambda u: u @ turn.T))

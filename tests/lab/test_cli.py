@@ -153,7 +153,7 @@ def test_weights_of_a_run_are_recognized(run, capsys):
     assert main(["measure", "--net", "mlp", "--data", "digits", "--weights", weights]) == 2
     assert f"use jacnorm measure {run}" in capsys.readouterr().err
     assert main(["measure", str(run), "--weights", weights]) == 2
-    assert "--weights, --takes and --output go with --net" in capsys.readouterr().err
+    assert "--weights, --takes, --output, --tokens and --at go with --net" in capsys.readouterr().err
 
 
 def test_going_on_takes_the_settings_from_the_folder(tmp_path, here, capsys):
@@ -233,7 +233,10 @@ def test_without_locks_on_files():
         (["measure", "--net", "mlp", "--data", "digits", "--picture", "x.doc"], "x.doc"),
         (["measure", "--net", "mlp", "--data", "digits", "--picture", "/proc/x/y.png"], "cannot be made"),
         (["measure", "--net", "own_net:four_classes", "--data", "digits"], "a score a class"),
-        (["measure", "run", "--takes", "pixels"], "--weights, --takes and --output go with --net"),
+        (
+            ["measure", "run", "--takes", "pixels"],
+            "--weights, --takes, --output, --tokens and --at go with --net",
+        ),
         (["bench", "depth", "--out", "/proc/nowhere"], "cannot be made"),
         (["measure", "--net", "mlp", "--data", "digits", "--vectors", "2"], "--vectors goes with --picture"),
         (["measure", "--net", "mlp", "--picture", "x.png", "--vectors", "0"], "--vectors 0"),

@@ -35,6 +35,9 @@ def test_defaults_are_the_papers():
         ({"epsilon": "8"}, "epsilon = '8': it must be a number"),
         ({"epsilon": "32/8"}, r"epsilon = 4\.0: it must be above 0 and at most 1"),
         ({"attack_steps": 0}, "attack_steps = 0"),
+        ({"target": -1.0}, r"target = -1\.0: it must be above 0, or 0 for none"),
+        ({"target": 1.0, "target_quantile": 1.0}, r"target_quantile = 1\.0: it must be between 0 and 1"),
+        ({"target_quantile": 0.5}, r"target_quantile = 0\.5 needs a target"),
     ],
 )
 def test_bad_settings(settings, message):
@@ -119,3 +122,12 @@ def test_toml(tmp_path):
         read_toml(file)
     with pytest.raises(ConfigError, match="no such file"):
         read_toml(tmp_path / "none.toml")
+
+
+def test_a_target_has_a_label_and_a_run_of_its_own():
+    plain, steered = RunConfig(), RunConfig(target=0.5)
+    assert (plain.label, steered.label) == ("spectral-warm", "spectral-warm, target 0.5")
+    assert plain.id != steered.id
+    assert RunConfig(method="l2").id == RunConfig(method="l2", target=0.5).id
+    assert make_penalty(steered).steering.target == 0.5
+    assert make_penalty(plain).steering is None

@@ -106,7 +106,7 @@ def test_tokens_are_kept_as_they_are(here):
 def test_trained_measured_evaluated_and_examined(here, said, capsys):
     args = ["train", *TEXTS, *said, "--net", "token_nets:reader", "--epochs", "2", "--quiet"]
     assert main([*args, "--method", "spectral"]) == 0
-    assert "(at words, first 8 texts)" in capsys.readouterr().out
+    assert "(the tokens' embedding, first 8 samples)" in capsys.readouterr().out
     folder = the_run(here)
     model, data = run_of(folder, here)
     expected = sigma(model.body, data.test.images)
@@ -117,7 +117,7 @@ def test_trained_measured_evaluated_and_examined(here, said, capsys):
     assert main(["measure", str(folder)]) == 0
     assert "with respect to the embedding of each token" in capsys.readouterr().out
     assert main(["evaluate", str(folder), "--calibration"]) == 0
-    assert "mean σ, at words" in capsys.readouterr().out
+    assert "mean σ, the tokens' embedding" in capsys.readouterr().out
     assert main(["doctor", str(folder)]) == 0
     assert "Reader" in capsys.readouterr().out
 

@@ -151,6 +151,7 @@ def test_other_optimizers_take_the_steps_of_pytorchs(optimizer, digits, tmp_path
         ),
         *({"optimizer": name, "learning_rate": 0.002} for name in ("adam", "adamw")),
         {"method": "l2", "optimizer": "adamw"},
+        {"method": "spectral", "target": 0.5},
     ],
     ids=lambda how: " ".join(map(str, how.values())),
 )

@@ -227,3 +227,18 @@ def test_product_bound_is_the_product_of_the_weights_norms_on_a_chain():
     expected = torch.stack([torch.linalg.matrix_norm(W, 2) for W in weights]).prod().detach()
     bound = jn.product_bound(jn.linearize(model, x), tol=1e-9)
     torch.testing.assert_close(bound, expected.expand(len(x)))
+
+
+def test_a_loss_that_lives_on_holds_no_jacobian():
+    """As in a training loop, where it lives until the next one takes its place."""
+    import gc
+    import weakref
+
+    net, x = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)), torch.randn(2, 5)
+    J = jn.linearize(net, x)
+    loss = J.output.sum() + jn.FrobeniusPenalty(0.1)(J)
+    watched = weakref.ref(J)
+    loss.backward()
+    del J
+    gc.collect()
+    assert watched() is None

@@ -18,7 +18,7 @@ def penalty_with(u):
 
 
 def some_u(J):
-    generator = torch.Generator().manual_seed(2)
+    generator = torch.Generator(torch.get_default_device()).manual_seed(2)
     return normalized(torch.randn(J.output_shape, dtype=J.dtype, generator=generator))
 
 
@@ -45,7 +45,9 @@ def small():
     return nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)).double()
 
 
-X = torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+X = torch.randn(
+    5, 4, dtype=torch.float64, generator=torch.Generator(torch.get_default_device()).manual_seed(1)
+)
 ALL = torch.arange(5)
 
 

@@ -18,7 +18,9 @@ def network():
     return nn.Sequential(*layers).double()
 
 
-X = torch.randn(12, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+X = torch.randn(
+    12, 6, dtype=torch.float64, generator=torch.Generator(torch.get_default_device()).manual_seed(1)
+)
 
 
 @pytest.mark.parametrize("options", [{}, {"start": "random"}, {"iterations": 3}, {"h": "square"}])

@@ -154,3 +154,25 @@ def test_a_good_one_is_not(options):
 def test_bad_options(options, message):
     with pytest.raises(jn.InputError, match=message):
         jn.SpectralPenalty(**options)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("h", ["identity", "hinge", lambda s: (s - 1) ** 2], ids=["σ", "hinge", "two-sided"])
+def test_one_number_needs_no_search(h, reduction):
+    """A critic's σ is exact from the first step on, and its gradient, with one sweep each way."""
+    torch.manual_seed(0)
+    critic = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 1)).double()
+    x = torch.randn(6, 5, dtype=torch.float64)
+    penalty = jn.SpectralPenalty(0.3, h=h, threshold=0.2, reduction=reduction)
+    value = penalty(jn.linearize(critic, x), index=torch.arange(6))
+    found = torch.autograd.grad(value.sum(), list(critic.parameters()), allow_unused=True)
+    sigma = dense(critic, x).flatten(1).norm(dim=1)
+    curve = {"identity": lambda s: s, "hinge": lambda s: torch.relu(s - 0.2)}.get(h, h)
+    exact = 0.3 * (curve(sigma).mean() if reduction == "mean" else curve(sigma))
+    expected = torch.autograd.grad(exact.sum(), list(critic.parameters()), allow_unused=True)
+    torch.testing.assert_close(value, exact)
+    for ours, theirs in zip(found[:3], expected[:3], strict=True):  # σ does not depend on the last bias
+        torch.testing.assert_close(ours, theirs)
+    report = jn.SpectralPenalty(0.3, h=h, threshold=0.2).report(jn.linearize(critic, x))
+    assert report.products == 2
+    assert report.error == pytest.approx(0, abs=1e-12)

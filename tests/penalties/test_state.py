@@ -246,7 +246,7 @@ def test_bad_options(make, message):
         (torch.arange(2), "each of the 3 samples"),
         (torch.arange(3.0), "whole numbers"),
         (torch.tensor([0, -1, 2]), "start at 0"),
-        (torch.tensor([0, 1, 10**12]), "a stored vector for each"),
+        (torch.tensor([0, 1, 10**12]), "every position up to the largest"),
     ],
 )
 def test_bad_index(index, message):

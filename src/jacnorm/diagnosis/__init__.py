@@ -1,4 +1,4 @@
-"""How a model is served, and what to beware of: `doctor(model, x)`."""
+"""`doctor(model, x)`: how jacnorm handles a model, what it costs, and what to watch out for."""
 
 from .examine import doctor
 from .report import Diagnosis

@@ -1,4 +1,4 @@
-"""What a training step costs with the penalty, measured on this model and this machine."""
+"""The cost of a training step with the penalty, measured on this model and this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..recording import linearize
 from .examiner import wait_for
 from .half import HALF, Half, cosine, why_no_half
 
-SECONDS = 1.5  # more only where three rounds take longer
+SECONDS = 1.5  # the time for measuring; it takes longer only if three rounds do
 LEAST_ROUNDS = 3
 
 Watch = Callable[[Iterable[int]], Iterable[int]]
@@ -30,13 +30,13 @@ Watch = Callable[[Iterable[int]], Iterable[int]]
 class Cost:
     """Seconds and memory of a forward and backward pass: plain, with penalty(J), with penalty(J, index=idx).
 
-    They take turns, and the quickest of several rounds counts: it is the one that nothing disturbed.
+    The three take turns for several rounds. The fastest round counts, because it was disturbed least.
     """
 
     plain: float
     penalty: float
     with_index: float
-    memory: tuple[int, int] | None  # bytes at the peak of the first two, without the weights
+    memory: tuple[int, int] | None  # peak bytes of the first two, without the weights
     half: Half | str  # with precision=torch.bfloat16, or why that is of no use
 
     @property
@@ -55,7 +55,7 @@ class Cost:
 def step_cost(
     model: Any, x: Tensor, at: str | None = None, output: Output = None, watch: Watch = iter
 ) -> Cost | None:
-    """None if there is nothing to train. `watch` goes round the rounds, as tqdm does."""
+    """The cost of a step, or None if there is nothing to train. `watch` wraps the rounds, as tqdm does."""
     penalty, stored, index = SpectralPenalty(), SpectralPenalty(), torch.arange(len(x), device=x.device)
     x = x.detach()
 
@@ -105,7 +105,7 @@ def _time_of(loss: Callable[[], Tensor], device: torch.device) -> float:
 
 
 def _memory(model: Any, x: Tensor, *losses: Callable[[], Tensor]) -> tuple[int, int] | None:
-    """None where the model runs, but not while it is watched: TorchScript does not."""
+    """The memory of two steps, or None if the model cannot run under a dispatch mode (TorchScript cannot)."""
     try:
         plain, penalty = (_peak(loss, model, x) for loss in losses)
     except RuntimeError:
@@ -114,7 +114,7 @@ def _memory(model: Any, x: Tensor, *losses: Callable[[], Tensor]) -> tuple[int, 
 
 
 def _peak(loss: Callable[[], Tensor], model: Any, x: Tensor) -> int:
-    """Of two steps, since the model may be verified in one of them."""
+    """The smaller peak of two steps, because the model may be verified in one of them."""
     found = []
     weights = [t for m in modules_of(model).values() for t in (*m.parameters(), *m.buffers())]
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""The examination: run the model, write down its calls, try what training will do, say what was found."""
+"""`doctor`: run the model, record its calls, try a training step, and report the findings."""
 
 from __future__ import annotations
 
@@ -26,11 +26,21 @@ RUNS = 3
 
 
 def doctor(model: Any, x: Tensor, *, at: str | None = None, output: Output = None) -> Diagnosis:
-    """Examine how jacnorm serves `model`, in the mode it is in, on a batch like `x`. Print the result.
+    """Examine how jacnorm handles `model` on a batch like `x`. Print the result to read it.
 
-    It tells call by call which kind of rule applies, what goes by autograd and why; what a
-    training step with `SpectralPenalty` costs; what to beware of. The model is left as it was. `at` and
-    `output` are those of `linearize`: where J begins, for tokens, and which output it is of.
+    The result says for each call which kind of rule applies, or why it is computed by autograd. It gives the
+    cost of a training step with `SpectralPenalty`, and warnings. The model is examined in the mode that it is
+    in, and its state is restored.
+
+    model
+        A module, or any function of x.
+    x
+        A batch, (B, *input), like the batches of training.
+    at, output
+        As in `linearize`: the layer at which J begins (an embedding, for tokens), and the output that J is
+        the Jacobian of.
+
+    Returns a `Diagnosis`. If the model fails or cannot be linearized, no error is raised: `problem` says why.
 
     >>> from torch import nn
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
@@ -43,7 +53,7 @@ def doctor(model: Any, x: Tensor, *, at: str | None = None, output: Output = Non
 
 
 def examine(model: Any, x: Tensor, at: str | None = None, output: Output = None) -> Diagnosis:
-    """All but the cost, which takes longer."""
+    """The diagnosis without the cost, which takes longer."""
     check_input(x, at, model)
     modules = modules_of(model)
     found = Diagnosis(
@@ -55,10 +65,10 @@ def examine(model: Any, x: Tensor, at: str | None = None, output: Output = None)
         x = x.detach().clone()
         examiner = Examiner(x, paths(modules), at, output)
         try:
-            with warnings.catch_warnings(action="ignore"):  # what they say is among the findings
+            with warnings.catch_warnings(action="ignore"):  # the findings include these warnings
                 J = linearize(model, x, at=at, output=output)
-        except Exception as error:  # to explain whatever a model raises is what we are here for
-            with suppress(Exception):  # the same again, and what it did until then is of interest
+        except Exception as error:  # the task is to explain any error of a model
+            with suppress(Exception):  # the same error again; the calls before it are needed
                 examiner.run(model)
             return replace(found, calls=examiner.calls, problem=_explained(error, examiner))
         before = random_state(x.device)
@@ -71,9 +81,9 @@ def examine(model: Any, x: Tensor, at: str | None = None, output: Output = None)
 
 
 def _tried(found: Diagnosis, J: Linearization, modules: dict[str, nn.Module], random: bool) -> Diagnosis:
-    """What a training step will ask for: products, and their gradients."""
+    """Try products and their gradients, as a training step needs them."""
     try:
-        with torch.no_grad():  # fails here, with an explanation, what would fail in backward() without one
+        with torch.no_grad():  # J v fails here with an explanation; in backward() it would fail without one
             J.jvp(torch.zeros(J.input_shape, dtype=J.dtype, device=J.device))
         of = gradients(J, modules)
     except UnsupportedModelError as error:
@@ -84,19 +94,19 @@ def _tried(found: Diagnosis, J: Linearization, modules: dict[str, nn.Module], ra
 
 
 def _quickest(first: Examiner, model: Any) -> list[Call]:
-    """The time of a call is the least of a few, since other programs may interrupt any of them."""
+    """The calls, each with its shortest time from a few runs, because other programs may disturb a run."""
     calls = first.calls
     for _ in range(RUNS - 1):
         again = first.another()
         again.run(model)
-        if [c.name for c in again.calls] == [c.name for c in calls]:  # it may take another way
+        if [c.name for c in again.calls] == [c.name for c in calls]:  # it may make other calls this time
             pairs = zip(calls, again.calls, strict=True)
             calls = [replace(a, seconds=min(a.seconds, b.seconds)) for a, b in pairs]
     return calls
 
 
 def _explained(error: Exception, examiner: Examiner) -> str:
-    """What went wrong, and where."""
+    """The error message, and where it occurred."""
     if isinstance(error, CoupledSamplesError):
         return str(error) + _after(examiner.first_coupled())
     if isinstance(error, NonFiniteError):

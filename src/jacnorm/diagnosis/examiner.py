@@ -1,4 +1,4 @@
-"""Runs a model once under a recorder that also writes down where each call was made and what it gave."""
+"""Runs a model once under a recorder that also notes where each call was made, and its result."""
 
 from __future__ import annotations
 
@@ -68,25 +68,25 @@ PIECEWISE = frozenset(
         ),
     ]
 )
-ENOUGH = 8  # values of a ReLU, before it may be called dead
+ENOUGH = 8  # values that a unit needs before it may be called dead
 MACHINERY = tuple(str(Path(module.__path__[0])) + os.sep for module in (torch, engines))
 MACHINERY += (os.path.dirname(__file__) + os.sep,)
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call on something that depends on the input."""
+    """One call with an argument that depends on the input."""
 
     name: str
-    layer: str  # path of the module that made it
-    line: str | None  # of the user's code
+    layer: str  # the path of the module that made it
+    line: str | None  # the line in the user's code
     shape: torch.Size
-    rule: str | None  # of which kind; None if it goes by autograd
-    reason: str | None  # why it does
+    rule: str | None  # the kind of its rule; None if it is computed by autograd
+    reason: str | None  # why it is computed by autograd
     seconds: float
     finite: bool
-    dead: float  # the part of a ReLU's units that are zero for every sample
-    training: bool  # batch norm that takes the batch's statistics
+    dead: float  # the fraction of a ReLU's units that are zero for every sample
+    training: bool  # whether it is batch norm with the statistics of the batch
 
     @property
     def where(self) -> str:
@@ -104,7 +104,7 @@ class Examiner(Recorder):
         self.paths = paths
 
     def another(self) -> Examiner:
-        """The same once more, of a run to come."""
+        """A new examiner with the same options, for another run."""
         return Examiner(self._x, self.paths, self._at, self._output)
 
     def run(self, model: Any) -> None:
@@ -113,7 +113,7 @@ class Examiner(Recorder):
             section.run(self._x, self, graph=True)
 
     def first_coupled(self) -> Call | None:
-        """The first call after which samples see each other."""
+        """The first call after which samples depend on each other."""
         for call, (y, slot) in zip(self.calls, self._outputs, strict=True):
             if slot is not None and y.is_floating_point() and y.shape[:1] == self._x.shape[:1]:
                 assert self._source is not None
@@ -121,7 +121,7 @@ class Examiner(Recorder):
                     check_independent(self.writer.tape(self._source, slot), y.detach())
                 except CoupledSamplesError:
                     return call
-                except (UnsupportedModelError, RuntimeError):  # was written over later
+                except (UnsupportedModelError, RuntimeError):  # its tensors were overwritten later
                     continue
         return None
 
@@ -133,7 +133,7 @@ class Examiner(Recorder):
         y = super()._call(func, args, kwargs, slots)
         wait_for(self._x.device)
         seconds = time.perf_counter() - begin
-        if opened(func) is not None and len(self.calls) > noted:  # what it is made of is noted instead
+        if opened(func) is not None and len(self.calls) > noted:  # the calls inside it were noted instead
             return y
         result = args[0] if y is None else y  # an assignment returns nothing
         same = before is not None and self.slots.entry(result) is before  # dropout in evaluation
@@ -144,7 +144,7 @@ class Examiner(Recorder):
     def _note(self, func: Any, args: Any, kwargs: Any, y: Tensor | None, seconds: float, steps: Any) -> None:
         name, _ = canonical_name(func, args)
         if y is None or (name in CONSTANT and not (_stops_a_gradient(name) and torch.is_grad_enabled())):
-            return  # inside an autograd function of the user's, its backward pass says what follows
+            return  # inside an autograd function of the user, whose own backward pass counts
         if not steps and name not in CONSTANT:
             return
         layer, line = place(traceback.walk_stack(sys._getframe(2)), self.paths)
@@ -158,7 +158,7 @@ class Examiner(Recorder):
         self._outputs.append((y, self.slots.of(y)))
 
     def _how(self, name: str, step: Step) -> tuple[str | None, str | None]:
-        """By which kind of rule, or why by none."""
+        """The kind of its rule, or why it has no rule."""
         if step.by_autograd is not None:
             return None, self.without_rule.get(name, "it has no rule")
         if any(position < 0 for position in step.reads):
@@ -167,11 +167,11 @@ class Examiner(Recorder):
 
 
 def place(frames: Iterable[tuple[FrameType, int]], paths: dict[int, str]) -> tuple[str, str | None]:
-    """The innermost module that is being called, and the innermost line that is not the machinery's."""
+    """The innermost module that is being called, and the innermost line outside of PyTorch and jacnorm."""
     layer, line = None, None
     for frame, number in frames:
         file, owner = frame.f_code.co_filename, frame.f_locals.get("self")
-        if file == checks.__file__:  # outside of it is not the model any more
+        if file == checks.__file__:  # frames outside of this one do not belong to the model
             break
         if layer is None and isinstance(owner, nn.Module):
             layer = paths.get(id(owner), type(owner).__name__)

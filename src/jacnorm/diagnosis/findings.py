@@ -1,4 +1,4 @@
-"""What a user should know about a model before training it with a penalty."""
+"""Facts that a user should know about a model before training it with a penalty."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..pytorch.modules import named_parameters
 from .examiner import Call
 
 MANY_DEAD = 0.5
-Gradients = list[tuple[str, Tensor | None, Tensor | None]]  # name, of the loss, of the penalty
+Gradients = list[tuple[str, Tensor | None, Tensor | None]]  # name, gradient of the loss, of the penalty
 
 
 def findings(
@@ -37,7 +37,7 @@ def findings(
 
 
 def gradients(J: Linearization, modules: dict[str, nn.Module]) -> Gradients:
-    """Of a loss and of the penalty, in every parameter that wants one."""
+    """The gradients of a loss and of the penalty in every parameter that requires a gradient."""
     named = [(name, p) for name, p in named_parameters(modules) if p.requires_grad]
     scalars = J.output.square().mean(), SpectralPenalty()(J)
     found = [
@@ -53,8 +53,8 @@ def _about_batch_norm(calls: Sequence[Call]) -> Iterator[str]:
     if count := sum(call.training for call in calls):
         yield (
             f"{_times(count, 'batch norm')} in training mode. For the Jacobian the batch's statistics are "
-            "constants, so that no sample sees another; the loss trains as always. Measure σ in evaluation "
-            "mode, whose statistics are the running ones."
+            "constants, so no sample depends on another; the loss trains as always. Measure σ in evaluation "
+            "mode, which uses the running statistics."
         )
 
 
@@ -63,7 +63,7 @@ def _about_randomness(random: bool, training: bool) -> Iterator[str]:
         measure = ", and measure σ in evaluation mode" if training else ""
         yield (
             "It draws random numbers (dropout, stochastic depth, noise). Output and J share each draw: the "
-            f"penalty is that of the network that was drawn, which is right for training{measure}."
+            f"penalty belongs to the network that was drawn, which is right for training{measure}."
         )
 
 
@@ -87,7 +87,7 @@ def _about_functions(J: Linearization) -> Iterator[str]:
 
 def _about_stops(calls: Sequence[Call]) -> Iterator[str]:
     for call in _one_each([call for call in calls if call.rule == "constant"]):
-        yield f"{call.name} ends the gradient ({call.where}): J does not see what it leads to."
+        yield f"{call.name} ends the gradient ({call.where}): J ignores the paths through it."
 
 
 def _about_dead_units(calls: Sequence[Call]) -> Iterator[str]:
@@ -108,7 +108,7 @@ def _about_shared_weights(J: Linearization) -> Iterator[str]:
 def _about_compilation(modules: dict[str, nn.Module]) -> Iterator[str]:
     if any(_is_compiled(m) for root in modules.values() for m in root.modules()):
         yield (
-            "It is compiled. linearize runs it as it was before, to see its calls: compile the function that "
+            "It is compiled. linearize runs it uncompiled, to see its calls. Compile the function that "
             "calls linearize and the penalty instead (docs/trainers.md)."
         )
 
@@ -118,7 +118,7 @@ def _is_compiled(module: nn.Module) -> bool:
 
 
 def _one_each(calls: Sequence[Call]) -> list[Call]:
-    """The first of those on the same line."""
+    """One call per line of code: the first."""
     return list({(call.name, call.line or call.layer): call for call in reversed(calls)}.values())[::-1]
 
 

@@ -1,4 +1,4 @@
-"""Blocks that repeat, as in encoder.layer.0, encoder.layer.1, …: told once."""
+"""Shows repeated blocks, such as encoder.layer.0, encoder.layer.1, …, only once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ INDENT = "  "
 
 @dataclass(frozen=True)
 class Line:
-    """A call, those that repeat it in other blocks, or the head of such blocks (`calls` of each)."""
+    """A line of the table: a call with its repetitions in other blocks, or the head of repeated blocks."""
 
     layer: str
     call: Call  # the first of them
@@ -24,12 +24,12 @@ class Line:
 
 
 def folded(calls: Sequence[Call]) -> list[Line]:
-    """The calls in their order, blocks that follow each other and are alike in one."""
+    """The calls in their order. Equal blocks in a row become one."""
     return list(_lines([[call] for call in calls], "", 0))
 
 
 def _lines(calls: list[list[Call]], prefix: str, depth: int) -> Iterator[Line]:
-    """Of calls, each with its likes in the blocks that were folded into its own."""
+    """The lines of these calls. Each entry is a call with its repetitions in the folded blocks."""
     i = 0
     while i < len(calls):
         blocks = _blocks_at(calls[i:], prefix)
@@ -59,7 +59,7 @@ def _inner(layer: str, prefix: str) -> str:
 
 
 def _blocks_at(calls: list[list[Call]], prefix: str) -> list[tuple[str, list[list[Call]]]]:
-    """The outermost blocks that begin here: x.0, x.1, … with the same calls in each, two or more."""
+    """The outermost blocks that begin here: two or more, x.0, x.1, …, with the same calls in each."""
     for name in _numbered(calls[0][0].layer, prefix):
         first = _block(calls, name)
         found = [(name, first)]
@@ -76,7 +76,7 @@ def _blocks_at(calls: list[list[Call]], prefix: str) -> list[tuple[str, list[lis
 
 
 def _block(calls: list[list[Call]], name: str) -> list[list[Call]]:
-    """The calls at the beginning that a module of this name makes."""
+    """The first calls, as long as the module of this name makes them."""
     inside, group = next(
         ((k, list(g)) for k, g in groupby(calls, lambda c: _is_in(c[0].layer, name))), (False, [])
     )
@@ -88,7 +88,7 @@ def _is_in(layer: str, name: str) -> bool:
 
 
 def _numbered(layer: str, prefix: str) -> Iterator[str]:
-    """Of the modules that hold this one, those whose name is a number, the outermost first."""
+    """The enclosing modules whose name is a number, the outermost first."""
     parts = layer.split(".")
     for i, part in enumerate(parts):
         name = ".".join(parts[: i + 1])

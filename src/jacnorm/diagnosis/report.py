@@ -1,4 +1,4 @@
-"""What was found, as text."""
+"""The findings of `doctor`, as text."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ BY_AUTOGRAD = "by autograd"
 
 @dataclass(frozen=True, repr=False)
 class Diagnosis:
-    """What `doctor` found: print it, or look at its parts.
+    """The result of `doctor`. Print it, or read its fields.
 
-    `calls` are in the order they ran; `reason` is what goes by autograd, and why; `problem` is why
-    the model cannot be served at all; `cost` is None where there is nothing to train.
+    `calls` are the calls in the order in which they ran. `reason` names the calls that are computed by
+    autograd, and why. `problem` says why the model cannot be linearized, or is None. `cost` is None if there
+    is nothing to train.
     """
 
     name: str
     training: bool | None
     input_shape: torch.Size
     output_shape: torch.Size | None = None
-    at: str | None = None  # the layer that J begins at
-    chosen: str | int | None = None  # the name of the output that J is of, where nobody has named one
+    at: str | None = None  # the layer at which J begins
+    chosen: str | int | None = None  # the name of the output, if it was chosen by default
     engine: str | None = None
     reason: str | None = None
     problem: str | None = None
@@ -48,17 +49,17 @@ class Diagnosis:
     def __str__(self) -> str:
         return self.text()
 
-    __repr__ = __str__  # so that a notebook shows it
+    __repr__ = __str__  # so that notebooks show it
 
     def text(self, width: int = WIDTH) -> str:
-        """What matters first, then call by call."""
+        """The verdict, then the table of calls."""
         return "\n\n".join(filter(None, [self.verdict(width), self.table(width)]))
 
     def plot(self) -> Any:
-        """Where the time of the forward pass goes and by which rules, as a matplotlib figure."""
+        """A matplotlib figure of the time of each call in the forward pass, colored by the kind of rule."""
         lines = [line for line in folded(self.calls) if not line.head]
         if not lines:
-            raise InputError("There are no calls to show: the model failed before the first.")
+            raise InputError("There are no calls to show: the model failed before its first call.")
         total = sum(line.seconds for line in lines)
         named = [f"{line.layer.strip()} {line.call.name}".strip() for line in lines]
         rules = [line.call.rule or BY_AUTOGRAD for line in lines]
@@ -66,11 +67,11 @@ class Diagnosis:
         return plot_calls(list(zip(named, rules, parts, strict=True)))
 
     def table(self, width: int = WIDTH) -> str:
-        """A line for each call; blocks that repeat are told once."""
+        """One line per call. Repeated blocks are shown once."""
         return _table(self._rows(), width) if self.calls else ""
 
     def verdict(self, width: int = WIDTH) -> str:
-        """What it is, cost, memory, engine, and what to beware of."""
+        """The model, its cost, memory and engine, and warnings."""
         mode = {True: ", training mode", False: ", evaluation mode", None: ""}[self.training]
         to = f" → {_sizes(self.output_shape)}" if self.output_shape is not None else ""
         to += f" ({self.chosen!r})" if self.chosen is not None else ""
@@ -109,8 +110,8 @@ class Diagnosis:
             if call.reason:
                 by_autograd.setdefault((call.name, call.reason), []).append(call)
         if not by_autograd:
-            return ["layerwise: every call has a rule, and the products are those of autograd."]
-        lines = ["layerwise. Most calls have a rule; these go by autograd, which differentiates them twice:"]
+            return ["layerwise: every call has a rule, and the products are equal to those of autograd."]
+        lines = ["layerwise. These calls have no rule, and autograd differentiates them twice:"]
         for (name, reason), calls in by_autograd.items():
             count = f"{len(calls)} calls, the first: " if len(calls) > 1 else ""
             lines.append(f"- {name}: {reason} ({count}{calls[0].where})")
@@ -137,16 +138,16 @@ class Diagnosis:
 
     def _memory(self, cost: Cost) -> str:
         if cost.memory is None:
-            return "not to be had: the model hides its calls from whoever counts their tensors."
+            return "not known: the model hides its calls, so their tensors cannot be counted."
         plain, penalty = cost.memory
         return (
-            f"at its peak that step holds {_size(penalty)}, {penalty / plain:.1f} times a plain one "
+            f"at its peak this step holds {_size(penalty)}, {penalty / plain:.1f} times a plain one "
             f"({_size(plain)}), weights not counted."
         )
 
 
 def _table(rows: list[list[str]], width: int) -> str:
-    """Columns as wide as their content; the first gives way where there is too little room."""
+    """A table with columns as wide as their content. If there is too little room, the first is shortened."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     widths[0] = max(12, min(widths[0], width - sum(widths[1:]) - 2 * (len(widths) - 1)))
     lines = []
@@ -158,7 +159,7 @@ def _table(rows: list[list[str]], width: int) -> str:
 
 
 def _paragraph(head: str, items: Sequence[str], width: int) -> str:
-    """The head in a margin of its own; each item after the first starts a line."""
+    """A paragraph with the head in the margin. Each item starts a new line."""
     margin = 9
     lines: list[str] = []
     for item in items:

@@ -1,1 +1,1 @@
-"""The two ways to multiply with a Jacobian: layer by layer (the paper's), or with autograd's graph."""
+"""Products with a Jacobian, call by call as in the paper. A call without a rule uses autograd's graph."""

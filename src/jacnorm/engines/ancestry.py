@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import get_gradient_edge
 
 
 class Ancestry:
-    """Whether x is among the ancestors of a tensor in autograd's graph (where there is one)."""
+    """Finds out whether x is an ancestor of a tensor in autograd's graph."""
 
     def __init__(self, *xs: Tensor, around: Ancestry | None = None):
-        """Of any of several, or of those that somebody around looks for."""
+        """Look for any of `xs`, and for the tensors that `around` looks for."""
         self._origins: set[Any] = {x.grad_fn for x in xs if x.grad_fn is not None}
         if around is not None:
             self._origins |= around._origins
         self._unrelated: set[Any] = set()
 
     def cut(self, t: Tensor) -> None:
-        """Nothing passes through t: autograd has a way there, as through round(), but of zeros alone."""
+        """Ignore paths through t. Autograd has a path there, but its derivative is zero, as for round()."""
         if t.grad_fn is not None:
             self._unrelated.add(t.grad_fn)
 
@@ -43,7 +43,7 @@ STARTS_A_RECORD = "_starts_a_record"  # of a leaf that stands for x while calls 
 
 
 def leaves_of(y: Tensor) -> list[Tensor]:
-    """The parameters that y was made of, as autograd sees it."""
+    """The leaves of y's graph: the tensors that require a gradient and from which y was computed."""
     seen, waiting, found = set[Any](), [y.grad_fn], list[Tensor]()
     while waiting:
         node = waiting.pop()
@@ -57,8 +57,14 @@ def leaves_of(y: Tensor) -> list[Tensor]:
     return found
 
 
+def weights_of(y: Tensor) -> list[Tensor]:
+    """The same without the input, which is a leaf, too, where the run was verified."""
+    leaves = leaves_of(y)
+    return [leaf for leaf in leaves if isinstance(leaf, nn.Parameter)] or leaves
+
+
 def is_linked(x: Tensor, y: Tensor) -> bool:
-    """Whether autograd sees a way from x to y."""
+    """Whether autograd sees a path from x to y."""
     return bool(_between(x, y))
 
 

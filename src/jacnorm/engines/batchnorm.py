@@ -1,12 +1,13 @@
 """Batch norm in the paper's pseudo-inference (section 3.2).
 
-For the Jacobian, the batch's mean and variance are constants: batch norm is then one scale per channel,
-γ/√(var + ε), and no sample sees another. The loss keeps the ordinary gradient through the statistics.
+For the Jacobian, the batch's mean and variance are constants. Batch norm is then one scale per channel,
+γ/√(var + ε), and no sample depends on another. The loss keeps the ordinary gradient through the statistics.
 
-`flowing` says whether the penalty's gradient may reach the weights through that variance. The paper's
-"fixed" reads as no. With yes, the default, the penalty is invariant to the scale of the weights before the
-norm, as the network itself is. (After a smooth activation its slope depends on the statistics too. That
-gradient passes in both conventions: it cannot be told apart from the loss's.)
+`flowing` says whether the penalty's gradient may reach the weights through the variance. In the paper,
+"fixed" suggests that it may not. If it may, which is the default, the penalty does not depend on the scale of
+the weights before the norm, just like the network itself. (The slope of a later smooth activation also
+depends on the statistics. That gradient passes in both conventions, because it cannot be separated from the
+loss's gradient.)
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ aten = torch.ops.aten
 
 
 class Statistics:
-    """The mean and 1/√(var + ε) of a batch, a number a channel, for runs of a part of it.
+    """The mean and 1/√(var + ε) of a batch, one number per channel, for later runs of a part of the batch.
 
-    Taken when they are asked for, and with their gradients: a smooth activation's slope depends on them.
+    They are computed on demand, with their gradients, because the slope of a smooth activation depends on
+    them.
     """
 
     def __init__(self, x: Tensor, eps: float):
-        self._x, self._eps = x, eps  # autograd sees to it that x is not written into
+        self._x, self._eps = x, eps  # autograd checks that x is not changed in place
 
     @cached_property
     def mean(self) -> Tensor:
@@ -50,15 +52,15 @@ class Statistics:
         mean, inverse_std = (per_channel(t, x.dim()) for t in (self.mean, self.inverse_std))
         if flowing:
             return (x - mean) * inverse_std
-        fixed = x.detach()  # the derivative is a constant, and the value passes all gradients
+        fixed = x.detach()  # the derivative is a constant; the value passes all gradients
         return (x - fixed) * inverse_std.detach() + (fixed - mean) * inverse_std
 
 
 @dataclass
 class Gate:
-    """Closed while Jacobian products are taken: statistics then pass no gradient to the input.
+    """Closed while products with J are computed: statistics then pass no gradient to the input.
 
-    `quiet` while anything of J is: the user's hooks do not fire.
+    It is `quiet` while anything of J is computed: hooks of the user then do not fire.
     """
 
     closed: bool = False
@@ -93,10 +95,10 @@ def batch_norm(
     gate: Gate | None = None,
     given: Statistics | None = None,
 ) -> tuple[Call, Statistics | None]:
-    """The call, whose F is its own transpose, and the batch's statistics, in training mode.
+    """The call, whose F is its own transpose, and the statistics of the batch (None in evaluation mode).
 
-    With a gate, y can be part of a model that is one step by autograd. `given` statistics take the place of
-    this batch's own.
+    A gate is needed if y is part of a model that is one step by autograd. If `given` is set, its statistics
+    replace those of the batch.
     """
     if given is not None:
         y = given.normalized(x, flowing)
@@ -106,12 +108,12 @@ def batch_norm(
         return _scaling(y.to(x.dtype), weight, inverse_std), given
     statistics: Statistics | None = None
     fits = all(t is None or t.shape == x.shape[1:2] for t in (running_mean, running_var, weight, bias))
-    # Of one value a channel, or parameters of another size, the framework makes an error of its own.
+    # With one value per channel, or parameters of the wrong size, PyTorch raises its own error.
     if not training or not fits or x.numel() <= x.shape[1]:
         y = F.batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps)
-        if not fits:  # it counts numbers only, and its own backward pass fails on them
+        if not fits:  # PyTorch checks only the number of entries, and its backward pass then fails
             raise ValueError("the parameters of batch norm must be vectors with a number for each channel")
-        # Without any variance there is no sample either: a part of a batch may be empty.
+        # The variance is empty only if the batch is: a part of a batch may have no samples.
         inverse_std = torch.rsqrt((x.new_zeros(x.shape[1]) if running_var is None else running_var) + eps)
     elif gate is None:
         y, mean, inverse_std = torch.native_batch_norm(
@@ -125,7 +127,7 @@ def batch_norm(
         )
         statistics = Statistics(x, eps)
     if statistics is not None and flowing:
-        # In half precision the cube in the gradient may overflow; torch.func takes none of these functions.
+        # In half precision the cube in the gradient may overflow. torch.func accepts none of these functions.
         anew = inverse_std.dtype in HALF or inside_torch_func()
         inverse_std = _inverse_std(x, eps) if anew else Flowing.apply(inverse_std, x, mean, eps)
     return _scaling(y, weight, inverse_std), statistics
@@ -146,7 +148,7 @@ def in_functional_order(
 
 
 def _scaling(y: Tensor, weight: Tensor | None, inverse_std: Tensor) -> Call:
-    """v ↦ γ r v. What flows through r is a matter of r's own graph."""
+    """v ↦ γ r v. Gradients through r are left to the graph of r."""
     dims = y.dim()
     over = _all_but_channels(y)
 
@@ -164,7 +166,7 @@ def _scaling(y: Tensor, weight: Tensor | None, inverse_std: Tensor) -> Call:
 
 
 class Flowing(torch.autograd.Function):
-    """`_inverse_std(x, eps)` where it is known, with its gradient in x: −(x − mean)/(N √(var + ε)³)."""
+    """`_inverse_std(x, eps)` if its value is known, with its gradient in x: −(x − mean)/(N √(var + ε)³)."""
 
     @staticmethod
     def forward(ctx: Any, inverse_std: Tensor, x: Tensor, mean: Tensor, eps: float) -> Tensor:
@@ -175,7 +177,7 @@ class Flowing(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         inverse_std, x, mean = ctx.saved_tensors
-        if torch.is_grad_enabled():  # who differentiates again must see what these depend on
+        if torch.is_grad_enabled():  # a second derivative needs the dependence of these values on x
             again = Statistics(x, ctx.eps)
             inverse_std, mean = again.inverse_std, again.mean
         count = x.numel() // len(mean)
@@ -211,10 +213,10 @@ class _GatedBatchNorm(torch.autograd.Function):
 
 
 def under_saved_tensor_hooks() -> bool:
-    """Whether activation checkpointing, or its like, sees to what this call saves.
+    """Whether hooks, such as those of activation checkpointing, handle the tensors that this call saves.
 
-    Checkpointing makes the call a second time, when nobody is there to run another implementation or to gate
-    it, and takes what that saves for what the first saved.
+    Checkpointing makes the call a second time without the recorder, so neither the other implementation nor
+    the gate is used then. It treats the tensors saved by the second call as those of the first.
     """
     return not tracing() and torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
 

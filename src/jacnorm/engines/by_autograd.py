@@ -1,10 +1,10 @@
 """Calls without a rule, and whole models: one step of the tape, by autograd.
 
-The call runs on leaves of its own, so that its graph is nobody else's: products fire no hook of the user's
-and free nothing. Jᵀu is back-propagation of u. J v is the paper's flipped graph (section 3.2, appendix C):
-Jᵀu is linear in u, so differentiating ⟨Jᵀu, v⟩ with respect to u gives J v. Differentiating the same thing
-with respect to what the call reads gives the terms of the penalty's gradient. So this call alone is
-differentiated twice, and nothing three times.
+The call runs on leaves of its own, so its graph is private: products fire no hook of the user, and free
+nothing that the user needs. Jᵀu is back-propagation of u. J v is the paper's flipped graph (section 3.2,
+appendix C): Jᵀu is linear in u, so differentiating ⟨Jᵀu, v⟩ with respect to u gives J v. Differentiating
+⟨Jᵀu, v⟩ with respect to the tensors that the call reads gives the terms of the penalty's gradient. So only
+this call is differentiated twice, and nothing is differentiated three times.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from .tape import FREED, Parts, held_by
 
 
 class ByAutograd:
-    """The graph from some tensors to `ys`. `leaves` are all that it may learn from; some depend on the input.
+    """The graph from `leaves` to `ys`. Leaves are all tensors with a derivative; some depend on the input.
 
-    It holds them by handles without numbers, which a node of the user's graph may hold instead, so that
-    they go when that is freed.
+    It refers to them by handles that hold no numbers. A node of the user's graph may own these handles, so
+    that they are freed with that graph.
     """
 
-    way = ()  # through calls inside: none is seen
+    way = ()  # no calls inside are visible
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class ByAutograd:
         self._followed = followed
         self._gate = gate or Gate()
         self._flipped: tuple[list[Tensor], Sequence[Tensor | None]] | None = None
-        self.refusal: str | None = None  # why there is nothing but the value of Jᵀu
+        self.refusal: str | None = None  # why only the value of Jᵀu is available
 
     def leave_to(self, node: Any) -> None:
         if node is not None:
@@ -73,11 +73,11 @@ class ByAutograd:
         return _behind(self._held()[0])[0]
 
     def followed(self, values: Sequence[Any]) -> list[Any]:
-        """Of a value for each leaf: those of leaves that depend on the input."""
+        """Select from `values`, one per leaf, those of leaves that depend on the input."""
         return [t for t, is_followed in zip(values, self._followed, strict=True) if is_followed]
 
     def forget(self) -> None:
-        """What J v has left here for the next time."""
+        """Drop the tensors that J v has kept for the next product."""
         self._flipped = None
 
     def _zeros(self) -> list[Tensor]:
@@ -97,7 +97,7 @@ class ByAutograd:
         return self._parts(self._transposed(pulled, ts, cs), cs)
 
     def pull_for_meeting(self, c: Any) -> tuple[Any, Sequence[Tensor | None]]:
-        """Fᵀc with a graph, which `meet` with the same c needs. (The pair stands for c from here on.)"""
+        """Fᵀc with a graph, which `meet` needs. The returned pair takes the place of c from here on."""
         self._refuse()
         cs = [zero if part is None else part for zero, part in zip(self._zeros(), _listed(c), strict=True)]
         flipped = self._flip(cs)
@@ -136,7 +136,7 @@ class ByAutograd:
 
 
 def handle(t: Tensor) -> Tensor:
-    """A place in the graph right behind t. It holds no numbers, and nothing that is written into t changes
+    """A place in the graph directly after t. It holds no numbers, and in-place changes of t do not affect
     it."""
     here: Tensor = torch.ops.aten._unsafe_view(t, t.shape)
     here.data = _nothing(t.dtype, t.device)
@@ -149,7 +149,7 @@ def _nothing(dtype: torch.dtype, device: torch.device) -> Tensor:
 
 
 def _behind(h: Tensor) -> Any:
-    """Of a handle: the node that it stands behind."""
+    """The node after which a handle stands."""
     assert h.grad_fn is not None
     return h.grad_fn.next_functions[0]
 
@@ -175,12 +175,12 @@ class OwnCall:
     """A call that was made on leaves of its own."""
 
     outputs: list[Any]
-    form: Any  # of the result that the outputs are part of
-    used: Sequence[Tensor]  # the user's tensors that have a part in it
+    form: Any  # the structure of the result that contains the outputs
+    used: Sequence[Tensor]  # the user's tensors on which it depends
     graph: ByAutograd
 
     def bridged(self) -> tuple[Any, Sequence[Tensor]]:
-        """The result in the user's graph, and what of it has a derivative."""
+        """The result in the user's graph, and its tensors that have a derivative."""
         ys = _Bridge.apply(
             self.graph.handles, [y.detach() for y in self.outputs if _has_derivative(y)], *self.used
         )
@@ -201,8 +201,9 @@ def by_itself(
 ) -> OwnCall | None:
     """Make a call on leaves of its own.
 
-    None if nothing in its result has a derivative. `copies`: the call writes into its arguments. `again`: it
-    is made a second time, and must not write into constants (running means, say) twice.
+    Returns None if nothing in its result has a derivative. `copies` means that the call writes into its
+    arguments. `again` means that it is made a second time, so it must not update constants twice (running
+    means, for example).
     """
     given, spec = tree_flatten((args, kwargs))
     used = [t for t in given if isinstance(t, Tensor) and (is_followed(t) or t.requires_grad) and is_real(t)]
@@ -247,7 +248,7 @@ class _Bridge(torch.autograd.Function):
         if torch.is_grad_enabled():
             raise UnsupportedModelError(
                 "J.output is differentiated twice, and jacnorm has no rule for a call of the model. Take the "
-                "derivative of model(x) itself, or of J by its products."
+                "derivative of model(x) itself, or use the products of J."
             )
         handles, needed = ctx.saved_tensors, ctx.needs_input_grad[2:]
         pairs = [(get_gradient_edge(h), c) for h, c in zip(handles, cs, strict=False) if c is not None]
@@ -260,8 +261,8 @@ class _Bridge(torch.autograd.Function):
 
 
 def hardsigmoid(x: Tensor, inplace: bool = False) -> Tensor:
-    """With a second derivative, which PyTorch's has not: it is zero, since the slope is constant on each
-    piece."""
+    """Hardsigmoid with a second derivative, which PyTorch does not have. It is zero, because the slope is
+    constant on each piece."""
     y: Tensor = _Hardsigmoid.apply(x)
     return x.copy_(y) if inplace else y
 

@@ -1,4 +1,4 @@
-"""PyTorch spells one operation in many ways; rules are written for one of them. And what calls return."""
+"""Names of calls. PyTorch has several spellings of one operation, and rules are written for one of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..pytorch.tracing import while_tracing
 
-# Calls whose result carries no derivative, although it is made of floats.
+# Calls whose result has no derivative, although it consists of floats.
 CONSTANT = frozenset(
     [
         *("detach", "get data", "sign", "sgn", "heaviside", "floor", "ceil", "round", "trunc"),
@@ -21,7 +21,7 @@ CONSTANT = frozenset(
         *("new_zeros", "new_ones", "new_full", "new_empty", "new_tensor"),
     ]
 )
-# Calls that ask a tensor about itself, or compare: their results are no real numbers.
+# Calls that query a tensor, or compare tensors. Their results are not real numbers.
 ASKING = frozenset(
     [
         *(
@@ -92,7 +92,7 @@ ASKING = frozenset(
         *("long", "int", "bool", "short", "byte", "char", "tolist", "is_autocast_enabled", "is_nonzero"),
     ]
 )
-# Calls that have to do with autograd's graph of the loss alone.
+# Calls that concern only autograd's graph of the loss.
 OF_THE_GRAPH = frozenset(["register_hook", "retain_grad", "get grad_fn", "get _backward_hooks"])
 HARMLESS = (int, float, bool, str, torch.Size, torch.dtype, torch.device, torch.layout, type(None))
 # Calls that are another function if the second argument is a tensor.
@@ -101,7 +101,7 @@ OF_TWO = {
     "min": "minimum",
     **dict.fromkeys(["pow", "__pow__", "float_power"], "power of a tensor"),
 }
-# What the second argument is called, by one function or another.
+# The names that functions give to their second argument.
 _SECOND = ("other", "mat2", "vec")
 _RENAMED = {"axis": "dim", "keepdims": "keepdim"}
 
@@ -137,27 +137,27 @@ def _plain_name(func: Any) -> tuple[str, bool]:
     return name.strip("_"), name.endswith("_")
 
 
-# Python functions of PyTorch's that hand themselves to whoever overrides them, before they do their work.
+# Python functions of PyTorch that first offer themselves to an override, and then do their work.
 _COMPOSED = ("torch.nn.functional", "torch.functional", "torch._tensor")
 OPENED: dict[str, Any] = {}
 _HANDING_OVER = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 
 
 def opened(func: Any) -> Any:
-    """The same function without that, so that its own calls are seen; None if it is made of no others."""
+    """The function without that offer, so that the calls inside it are recorded; None if there are none."""
     name = _opened(func)
     return None if name is None else OPENED[name]
 
 
 @while_tracing
 def _opened(func: Any) -> str | None:
-    """What the function is called in `OPENED`. (Dynamo follows functions that it finds in such a place.)"""
+    """The name of the function in `OPENED`. (Dynamo follows functions that it finds in such a place.)"""
     if not isinstance(func, FunctionType) or func.__module__ not in _COMPOSED:
         return None
     name = f"{func.__module__}.{func.__qualname__}"
     if name not in OPENED and set(_HANDING_OVER) & set(func.__code__.co_names):
         around = _around(func.__module__)
-        # Dynamo knows by a file's name whether to follow it, and would not follow all of PyTorch's own.
+        # Dynamo decides by the name of a file whether to follow it, and skips some files of PyTorch.
         code = func.__code__.replace(co_filename=f"opened {func.__code__.co_filename}")
         inner = FunctionType(code, around, func.__name__, func.__defaults__, func.__closure__)
         inner.__kwdefaults__ = func.__kwdefaults__
@@ -167,7 +167,7 @@ def _opened(func: Any) -> str | None:
 
 @cache
 def _around(module: str) -> dict[str, Any]:
-    """The globals of that module, in which nothing is handed over: a module of its own, as dynamo wants."""
+    """A copy of that module's globals without overrides. Dynamo needs it to be a module of its own."""
     other = ModuleType(f"{__name__}.{module.replace('.', '_')}")
     sys.modules[other.__name__] = other
     names = {**vars(sys.modules[module]), **dict.fromkeys(_HANDING_OVER, _never)}

@@ -1,5 +1,5 @@
-"""Each call's rule against autograd, when a model is verified: the call runs once more, on leaves of its
-own."""
+"""Compares the rule of each call with autograd, when a model is verified. For this the call runs once more,
+on leaves of its own."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from .tape import Parts, Slot, Step
 
 COARSE = 0.1  # bfloat16 is off by a few percent in a deep network
 REPORT = " (please report this model)"
-FLOOR = 1e3  # rounding errors: products below this many are not compared
-PIECE = 1 << 18  # numbers that are compared at a time, since that takes copies of them
+FLOOR = 1e3  # products smaller than this many rounding errors are not compared
+PIECE = 1 << 18  # numbers that are compared at a time, because comparing copies them
 
 
 def check_call(
     slots: Slots, name: str, run: partial[Any], in_place: bool
 ) -> Callable[[Step, Call, Any], str | None] | None:
-    """Make the call by itself, and return what compares it with what its rule makes of it."""
+    """Make the call by itself, and return a function that compares it with its rule."""
     state = torch.random.get_rng_state()
     device_state = None
     devices = {t.device for t in (*run.args, *run.keywords.values()) if isinstance(t, Tensor)} - {
@@ -37,7 +37,7 @@ def check_call(
     if devices:
         module = torch.get_device_module(next(iter(devices)))
         device_state = module.get_rng_state()
-    # A function of the user's may write into its arguments without a name that says so.
+    # The name of a user's function does not say whether it writes into its arguments.
     copies = in_place or RULES[name].own is not None
     own = by_itself(
         run.func, run.args, run.keywords, lambda t: slots.of(t) is not None, copies=copies, again=True
@@ -55,8 +55,8 @@ def check_call(
 
 
 def one_way_only(own: OwnCall) -> bool:
-    """Whether autograd gives Jᵀu of a call without a rule and not its J v: PyTorch leaves out without a word
-    what a backward pass does where autograd does not look. Then ⟨F t, c⟩ is not ⟨t, Fᵀc⟩."""
+    """Whether autograd gives Jᵀu of a call without a rule, but not J v. If a backward pass computes something
+    outside of autograd, PyTorch silently ignores that part. Then ⟨F t, c⟩ differs from ⟨t, Fᵀc⟩."""
     graph = own.graph
     ys = [y for y in own.outputs if isinstance(y, Tensor) and y.requires_grad]
     cs = [_probe(y.shape, y.dtype, y.device, i) for i, y in enumerate(ys)]
@@ -65,7 +65,7 @@ def one_way_only(own: OwnCall) -> bool:
         try:
             pulled, pushed = graph.pull(Parts(cs) if len(cs) > 1 else cs[0]), graph.push(*ts)
         except UnsupportedModelError:
-            return False  # no silence: whoever asks for J v hears of it
+            return False  # this failure is not silent: J v raises an error
     graph.forget()
     one = _paired(list(zip(pushed if isinstance(pushed, Parts) else [pushed], cs, strict=True)))
     other = _paired([(g, t) for g, t in zip(pulled, ts, strict=True) if g is not None])
@@ -76,7 +76,7 @@ def one_way_only(own: OwnCall) -> bool:
 
 
 def _compared(own: OwnCall, followed: list[Any], step: Step, call: Call, y: Any) -> str | None:
-    """What is wrong with a rule, or None. (`followed`: slot, shape and dtype of each before the call.)"""
+    """The error of a rule, or None. (`followed`: slot, shape and dtype of each argument before the call.)"""
     result = [
         t
         for t in (y if isinstance(y, tuple | list) else [y])
@@ -94,17 +94,17 @@ def _compared(own: OwnCall, followed: list[Any], step: Step, call: Call, y: Any)
             return f"its rule gives another result than the call{REPORT}"
     device, sources = theirs_y[0].device, [s for s, *_ in followed]
     cs = [_probe(t.shape, t.dtype, device, i) for i, t in enumerate(theirs_y)]
-    own.outputs = theirs_y = []  # large, and not needed any more
+    own.outputs = theirs_y = []  # they are large, and no longer needed
     c = Parts(cs) if RULES[step.name].parts else cs[0]
     theirs_c = cs[0] if count == 1 else Parts([*cs, *[None] * (count - len(cs))])
     with torch.no_grad(), without_autocast(device):  # as products are taken
         theirs = own.graph.pull(theirs_c)
-        del own.graph  # which keeps what the call has computed
+        del own.graph  # it keeps all tensors that the call has computed
         try:
             ours = step.pull(*call.reads, c)
         except (RuntimeError, IndexError, TypeError) as error:
             return f"a rule failed{REPORT}: {error}"
-        # Products of this size may be made of rounding errors, in double precision even more so.
+        # Products of this size may consist of rounding errors, even more so in double precision.
         floor = eps * max(FLOOR, 10 / tolerance) * sum(map(_size, cs))
         if wrong := _different(step.sources, ours, followed, theirs, floor, tolerance):
             return wrong
@@ -124,7 +124,7 @@ def _compared(own: OwnCall, followed: list[Any], step: Step, call: Call, y: Any)
 def _different(
     sources: Any, ours: Any, followed: list[Any], theirs: Any, floor: float, tolerance: float
 ) -> str | None:
-    """What is wrong with the cotangents of a rule, or None."""
+    """The error of the cotangents of a rule, or None."""
     found: dict[Slot | None, Any] = {}
     for s, g in zip(sources, ours, strict=True):
         if s is not None and g is not None:
@@ -144,7 +144,7 @@ def _different(
 def _compared_own(
     compared: Any, run: partial[Any], followed: list[Tensor], step: Step, call: Call, y: Any
 ) -> str | None:
-    """Of a rule that the user has given: its gradients, too. A wrong one is not used again."""
+    """The error of a user's rule, or None. Its gradients are compared as well. A wrong rule is dropped."""
     wrong = compared(step, call, y)
     if wrong is None:
         c, *ts = (_probe(t.shape, t.dtype, t.device, i) for i, t in enumerate([y, *followed]))
@@ -160,14 +160,14 @@ def _compared_own(
 
 
 def _paired(pairs: list[tuple[Tensor, Tensor]]) -> tuple[float, float]:
-    """The sum of all ⟨a, b⟩, and the most that it could be."""
+    """The sum of all ⟨a, b⟩, and an upper bound of it."""
     return sum(_inner(a, b) for a, b in pairs), sum(_size(a) * _size(b) for a, b in pairs)
 
 
 def _asymmetry(
     one: tuple[float, float], other: tuple[float, float], scale: float, tolerance: float, dtype: torch.dtype
 ) -> str | None:
-    """⟨F t, c⟩ and ⟨t, Fᵀ c⟩ are the same number."""
+    """The error if ⟨F t, c⟩ and ⟨t, Fᵀ c⟩ differ, or None."""
     size, apart = max(one[1], other[1]), abs(one[0] - other[0])
     eps = torch.finfo(at_least_single(dtype)).eps
     if apart <= max(tolerance * size, FLOOR * eps * scale) or math.isnan(apart):  # a division by zero, say
@@ -188,7 +188,8 @@ def _double(t: Tensor) -> torch.dtype:
 
 
 def _distance(a: Tensor, b: Tensor, floor: float = 0.0) -> float:
-    """Of a from b, where both are finite, as a part of the larger; infinite where only one is."""
+    """The distance of a and b relative to the larger, over finite entries. It is infinite if only one of two
+    entries is finite."""
     apart, sizes = [0.0], [(0.0, 0.0)]
     dtype = at_least_single(b.dtype)
     for p, q in _pieces(a.detach(), b.detach()):
@@ -204,7 +205,7 @@ def _distance(a: Tensor, b: Tensor, floor: float = 0.0) -> float:
 
 
 def _pieces(*ts: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Parts of tensors of one shape, some rows at a time."""
+    """Parts of tensors of equal shape, some rows at a time."""
     if ts[0].dim() == 0 or ts[0].numel() <= PIECE:
         yield ts
         return
@@ -213,6 +214,6 @@ def _pieces(*ts: Tensor) -> Iterator[tuple[Tensor, ...]]:
 
 
 def _probe(shape: torch.Size, dtype: torch.dtype, device: torch.device, seed: int) -> Tensor:
-    """Random numbers, in the precision of the call: large activations are not to be doubled."""
+    """Random numbers in the precision of the call. A higher precision would double large activations."""
     generator = torch.Generator("cpu").manual_seed(seed)
     return torch.randn(shape, generator=generator, dtype=dtype, device="cpu").to(device)

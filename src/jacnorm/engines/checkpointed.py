@@ -1,12 +1,12 @@
 """Activation checkpointing: a call whose activations are not kept, but computed again when they are needed.
 
-Such a call is one step of the tape. Whoever takes a product runs its function once more under a recorder of
-its own, takes the product through that record, and lets it go. So no more than one call's activations are
-alive at a time, in the sweeps as in the loss's backward pass. Random numbers, autocast and the statistics of
-batch norm are those of the first run.
+Such a call is one step of the tape. For each product, its function runs once more under a separate recorder.
+The product is computed through that record, and the record is dropped. So at most one call's activations
+exist at a time, both in the sweeps and in the loss's backward pass. Random numbers, autocast and the
+statistics of batch norm are those of the first run.
 
-Where c and t meet, some of the terms belong to activations that are gone once the record is. Autograd takes
-these back at once to what the call reads: its arguments and weights.
+When c and t meet, some of the terms belong to activations that are dropped with the record. Autograd carries
+them back immediately to the tensors that the call reads: its arguments and weights.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _plain: Any = getattr(checkpoint, "__wrapped__", None)
 
 
 def _seen(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """`checkpoint`, as whoever records is to see it."""
+    """`checkpoint`, made visible to a recorder."""
     recorder: Any = _get_current_function_mode()
     if isinstance(recorder, Recorder) and torch.is_grad_enabled() and not inside_torch_func():
         given = {name: value for name, value in kwargs.items() if name not in OPTIONS}
@@ -93,7 +93,7 @@ def check_outside(name: str) -> None:
 
 
 def count_outside(steps: Sequence[Step]) -> int:
-    """How many there are, when a sharded module begins or ends."""
+    """The number of steps when a sharded module begins or ends. Raises inside a checkpointed call."""
     if isinstance(_get_current_function_mode(), Inside):
         raise UnsupportedModelError(
             "A module that fully_shard has sharded is inside a checkpointed call, where its weights would be "
@@ -162,7 +162,7 @@ class Inside(Recorder):
         self._ancestry = None
 
     def _batch_norm(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Running statistics are moved in the first run alone."""
+        """Running statistics are updated only in the first run."""
         if func is torch.batch_norm:
             args, kwargs = in_functional_order(*args, **kwargs), {}
         bound = BATCH_NORM.bind(*args, **kwargs)
@@ -178,13 +178,13 @@ class Inside(Recorder):
 
 
 def _together(like: Sequence[Any], *ts: Tensor | None) -> Parts:
-    """The tangents of several results. (One that does not depend on the arguments has none.)"""
+    """The tangents of several results. A result that does not depend on the arguments has no tangent."""
     zeros = (partial(torch.zeros, shape, dtype=dtype, device=device) for shape, dtype, device in like)
     return Parts(zero() if t is None else t for zero, t in zip(zeros, ts, strict=True))
 
 
 class Run:
-    """What is alive while a product is taken: the leaves that a run began with, its record, its results."""
+    """One run for a product: the leaves with which it began, its record, and its results."""
 
     def __init__(self, recorder: Inside, leaves: list[Tensor], result: Any):
         self._outputs, self._form = tree_flatten(result)
@@ -198,13 +198,13 @@ class Run:
         return self._recorder.tape()
 
     def result(self, ys: Sequence[Tensor] = ()) -> Any:
-        """What the function returned, with these in the place of what has a gradient."""
+        """The result of the function, with `ys` in place of its tensors that have a gradient."""
         others = dict(zip(map(id, self.ys), ys, strict=True))
         return tree_unflatten([others.get(id(y), y) for y in self._outputs], self._form)
 
 
 class Replay:
-    """A call that can be made again, on tensors that somebody else keeps; in the beginning, on `tensors`."""
+    """A call that can be made again. Its tensors are kept elsewhere; for the first run they are `tensors`."""
 
     def __init__(self, recorder: Recorder, call: partial[Any]):
         self._function = call.func
@@ -229,7 +229,7 @@ class Replay:
         ]
 
     def used(self, values: Sequence[Any]) -> list[Any]:
-        """Of a value for each tensor: those of tensors that have a gradient."""
+        """Select from `values`, one per tensor, those of tensors that have a gradient."""
         return [v for v, learns in zip(values, self._learns, strict=True) if learns]
 
     def first(self, around: Recorder) -> Run:
@@ -290,12 +290,12 @@ class Replay:
 
 
 class Checkpointed:
-    """The step's products, as those of `ByAutograd`, each from a run of its own."""
+    """The products of the step, with the interface of `ByAutograd`. Each product needs a run of its own."""
 
     refusal = None
 
     def __init__(self, replay: Replay, node: Any):
-        """The node is that of the call in the user's graph, which keeps the tensors."""
+        """`node` is the node of the call in the user's graph. It keeps the tensors."""
         self._replay, self._node, self.way = replay, node, replay.way
         self._tensors = replay.tensors if node is None else []
         replay.tensors = []
@@ -304,7 +304,7 @@ class Checkpointed:
         return self._replay.again(self._tensors if self._node is None else held_by(self._node))
 
     def check(self, ys: Sequence[Tensor]) -> None:
-        """The second run must compute what the first did."""
+        """Check that a second run computes the same results as the first."""
         for y, other in zip(ys, self._again().ys, strict=True):
             tolerance = 10 * torch.finfo(y.dtype).eps ** 0.5
             largest = float(y.detach().abs().max()) if y.numel() else 0.0
@@ -342,7 +342,7 @@ class Checkpointed:
         return [None] * count if pulled is None else pulled if count > 1 else [pulled]
 
     def _carried(self, run: Run, pairing: Pairing) -> Sequence[Tensor | None]:
-        """From the activations of the run back to what it began with, and to weights."""
+        """Carry the terms from the activations of the run back to its leaves and to weights."""
         weights = self._replay.weights
         with _without_hooks(weights):
             return pairing.at([*run.leaves, *weights])
@@ -354,7 +354,7 @@ def _joined(ts: Sequence[Any]) -> Any:
 
 @contextmanager
 def _without_hooks(weights: Sequence[Any]) -> Iterator[None]:
-    """Hooks of the user's on weights wait for what arrives there in the end."""
+    """Keep the user's hooks on weights from firing. They fire later, on the final gradient."""
     hooked = [(w, w._backward_hooks) for w in weights if w._backward_hooks]
     for w, _ in hooked:
         w._backward_hooks = None
@@ -366,7 +366,7 @@ def _without_hooks(weights: Sequence[Any]) -> Iterator[None]:
 
 
 class _Recomputing(torch.autograd.Function):
-    """The call in the user's graph. Its node keeps what the call was given."""
+    """The call in the user's graph. Its node keeps the arguments of the call."""
 
     @staticmethod
     def forward(ctx: Any, replay: Replay, ys: list[Tensor], *used: Tensor) -> Any:
@@ -380,7 +380,7 @@ class _Recomputing(torch.autograd.Function):
         if torch.is_grad_enabled():
             raise UnsupportedModelError(
                 "J.output is differentiated twice, through a checkpointed call that jacnorm has recorded. "
-                "Take the derivative of model(x) itself, or of J by its products."
+                "Take the derivative of model(x) itself, or use the products of J."
             )
         replay, needed = ctx.replay, ctx.needs_input_grad[2:]
         run = replay.again(ctx.saved_tensors)

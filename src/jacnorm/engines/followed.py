@@ -1,8 +1,8 @@
-"""Products that autograd follows call by call: under torch.compile and torch.func, where no node of our own
-can sweep.
+"""Products that autograd follows call by call, for torch.compile and torch.func. There, a single node cannot
+do the whole sweep.
 
-Sweeps are made of kernels, and some have no derivative, such as that of SiLU's backward pass. Each rule
-knows it: of ⟨c, F(t)⟩ it is Fᵀc in t, F(t) in c, and the terms in what F reads.
+Some kernels of a sweep have no derivative, such as the backward pass of SiLU. Each rule provides it instead:
+the derivative of ⟨c, F(t)⟩ is Fᵀc in t, F(t) in c, and `terms` in the tensors that F reads.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class CallByCall:
 
 
 def _has_derivative(step: Step, vectors: Sequence[Any]) -> bool:
-    """Other steps are made of operations that autograd differentiates."""
+    """Whether the rule provides the derivative. Autograd can differentiate all other steps."""
     return step.terms is not None and all(v is None or isinstance(v, Tensor) for v in vectors)
 
 
@@ -43,7 +43,7 @@ def _spread(followed: Sequence[bool], values: Sequence[Any]) -> list[Any]:
 
 
 class _Pushed(torch.autograd.Function):
-    """F(t), of the values that are read and the tangents."""
+    """F(t), as a function of the values that F reads and the tangents."""
 
     generate_vmap_rule = True
 
@@ -66,7 +66,7 @@ class _Pushed(torch.autograd.Function):
 
 
 class _Pulled(torch.autograd.Function):
-    """Fᵀc, of the values that are read and the cotangent."""
+    """Fᵀc, as a function of the values that Fᵀ reads and the cotangent."""
 
     generate_vmap_rule = True
 

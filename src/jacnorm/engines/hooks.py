@@ -1,4 +1,4 @@
-"""Hooks of the user's on gradients: they fire when the loss is differentiated, and never for J."""
+"""Hooks of the user on gradients. They fire when the loss is differentiated, and never for products of J."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ NAME = "backward_hook"
 
 
 def _apply(*tensors: Any) -> Any:
-    """What nn.Module passes the arguments and results of a module through that has a full backward hook: an
-    identity, which whoever records can see here."""
+    """The identity through which nn.Module passes arguments and results of modules with full backward hooks.
+    This makes it visible to a recorder."""
     if has_torch_function(tensors):
         return handle_torch_function(_apply, tensors, *tensors)
     return torch.autograd.Function.apply.__func__(BackwardHookFunction, *tensors)  # type: ignore[attr-defined]
@@ -50,7 +50,7 @@ def muted(hook: Callable[..., Any], gate: Gate | None) -> Callable[..., Any]:
 
 
 def node_for_hooks(node: Any, gate: Gate | None) -> Any:
-    """The node; in the place of one that nn.Module hangs its hooks on, one that mutes them."""
+    """The node. If nn.Module hangs its hooks on it, a wrapper that mutes these hooks."""
     is_module_hook = getattr(node, "_forward_cls", None) is BackwardHookFunction
     return _MutedNode(node, gate) if is_module_hook else node
 

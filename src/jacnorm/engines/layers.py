@@ -1,4 +1,4 @@
-"""Linear and convolution layers that a model calls: the paper's W^l."""
+"""The linear and convolution layers that a model calls: the paper's W^l."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .rules import RULES, Call, NoRule
 
 @dataclass(slots=True)
 class Layer:
-    """One use of a weight, as an operator on the input it really had."""
+    """One use of a weight, as an operator on inputs of the size that it had."""
 
     name: str
     weight: Tensor
@@ -37,14 +37,14 @@ def is_layer(func: Any, args: tuple[Any, ...]) -> bool:
 
 
 def layer_called(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Layer | None:
-    """The layer that this call is one of, if it is, where the call itself is not recorded."""
+    """The layer of a call that is not recorded, or None if the call is not a layer."""
     args, kwargs = one_way(args, kwargs)
     name, _ = canonical_name(func, args)
-    with suppress(NoRule, TypeError):  # called as no layer is
+    with suppress(NoRule, TypeError):  # its arguments are not those of a layer
         return layer_of(name, RULES[name].apply((True, False), *args, **kwargs), *args[:2], **kwargs)
     return None
 
 
 def layer_of(name: str, call: Call, x: Tensor, weight: Tensor, **_: Any) -> Layer:
-    """From what the rule makes of the call's arguments."""
+    """The layer, from the `Call` that its rule returned."""
     return Layer(name, weight, x.shape[-1:] if name == "linear" else x.shape[1:], call)

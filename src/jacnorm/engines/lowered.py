@@ -1,8 +1,8 @@
-"""Sweeps in half precision: products with weights run in it, which is where the time goes. What they give is
-float32 again, and so are norms, sums and everything between two layers.
+"""Sweeps in half precision. Only products with weights run in it, because they take most of the time. Their
+results are float32 again, like norms, sums and everything between two layers.
 
-Products are sums over many terms whose rounding errors are independent, and a power step is off by more than
-they are. The loss and its gradient never come here.
+A product is a sum over many terms with independent rounding errors. Its error is smaller than that of a power
+step. The loss and its gradient are not affected.
 """
 
 from __future__ import annotations

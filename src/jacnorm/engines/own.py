@@ -1,4 +1,4 @@
-"""Rules that users give for functions and kernels of their own."""
+"""Rules of the user, for functions and kernels of their own."""
 
 from __future__ import annotations
 
@@ -23,17 +23,20 @@ Target = TypeVar("Target", bound=Callable[..., Any])
 
 
 def rule(call: Callable[..., Call], *, data: int = 1) -> Callable[[Target], Target]:
-    """Say what the derivative of a function of your own is, so that J is taken layer by layer through it.
+    """Register the derivative of a function of your own, so that J uses this rule. Use it as a decorator.
 
-    The function is one of tensors that returns a tensor, or a `torch.autograd.Function`, whose `apply` your
-    model calls. `call` gets its arguments and returns a `Call`: the derivative at this point, its
-    transpose, and what both read.
+    call
+        A function with the same arguments as yours. It returns a `Call`: the derivative at this point, its
+        transpose, and the tensors that both read.
+    data
+        How many of the first arguments may depend on the model's input. If it is more than one, `pull`
+        returns a list. If any other argument depends on the input, the call is computed by autograd.
 
-    The first `data` arguments may depend on the model's input; with more than one of them, `pull` returns a
-    list. Where another argument depends on it, this call goes by autograd.
+    Returns a decorator. It takes a function of tensors that returns one tensor, or a
+    `torch.autograd.Function` whose `apply` your model calls. Raises `InputError` for anything else.
 
-    A rule is checked against autograd when a model is verified. If it is wrong, autograd takes its place from
-    then on, and `J.reason` says so. Without `linearize` the function is as it was.
+    When a model is verified, the rule is compared with autograd. If it is wrong, autograd replaces it from
+    then on, and `J.reason` says so. Outside of `linearize` the function does not change.
 
     >>> def squares(x, weight):
     ...     return Call(
@@ -82,7 +85,7 @@ def _give_class(function: type[Function], call: Callable[..., Call], data: int) 
 
 
 def _seen(plain: Any, call: Callable[..., Call], data: int, name: str) -> Any:
-    """The function, which hands itself to whoever records, as those of PyTorch do."""
+    """The function, which offers itself to a recorder, as functions of PyTorch do."""
 
     def seen(*args: Any, **kwargs: Any) -> Any:
         if tracing() or not has_torch_function((*args, *kwargs.values())):
@@ -118,7 +121,8 @@ def take_back(name: str, why: str) -> None:
 
 
 def _name(function: Any) -> str:
-    """With a dot, which names of PyTorch's have not; a function that is defined again is another one."""
+    """The name of a user's function. It has a dot, unlike names of PyTorch's functions. A function that is
+    defined again gets a new number."""
     name = f"{function.__module__}.{getattr(function, '__qualname__', type(function).__name__)}"
     count = sum(known == name or known.startswith(f"{name} #") for known in RULES)
     return f"{name} #{count + 1}" if count else name
@@ -127,7 +131,7 @@ def _name(function: Any) -> str:
 def _in_order(function: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     try:
         bound = inspect.signature(function).bind(*args, **kwargs)
-    except (TypeError, ValueError):  # the function says itself what is wrong
+    except (TypeError, ValueError):  # the function itself will raise the error
         return args, kwargs
     return bound.args, bound.kwargs
 
@@ -143,7 +147,7 @@ def wrong_gradient(
     ts: Sequence[Tensor],
     tolerance: float,
 ) -> str | None:
-    """Whether the gradient of ⟨c, F(t)⟩ is another than autograd's, where that can be known.
+    """The error if the gradient of ⟨c, F(t)⟩ differs from autograd's, or None. None also if it is unknown.
 
     `followed` are the arguments that depend on the model's input, and `ts` their tangents.
     """
@@ -183,7 +187,7 @@ def _by_terms(call: Call, reads: Any, c: Tensor, ts: Any) -> list[Tensor | None]
 
 
 def _by_push(call: Call, reads: Any, c: Tensor, ts: Any) -> list[Tensor | None] | None:
-    """None where push is no function that autograd knows."""
+    """The gradients by differentiating `push`, or None if autograd cannot differentiate it."""
     alone = [_leaf(r) if r.is_floating_point() else r for r in reads]
     if not alone:
         return []
@@ -194,7 +198,7 @@ def _by_push(call: Call, reads: Any, c: Tensor, ts: Any) -> list[Tensor | None] 
 def _by_autograd(
     own: Rule, args: Any, kwargs: Any, xs: Any, ts: Any, c: Tensor, leaves: Any
 ) -> list[Tensor | None] | None:
-    """None where that is not to be trusted: a function's own backward pass may hide what it depends on."""
+    """Autograd's gradients, or None if they are unreliable: a custom backward pass may hide dependencies."""
     y = own.own(*args, **kwargs)
     if _has_own_backward(y):
         return None

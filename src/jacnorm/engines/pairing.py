@@ -1,12 +1,12 @@
-"""The gradient of uᵀJ v in all that learns, with u and v held fixed: one sweep each way, no double backward.
+"""The gradient of uᵀJ v in all parameters, with u and v held fixed: one sweep each way, no double backward.
 
-Let t be the tangents of J v and c the cotangents of Jᵀu. Then uᵀJ v is a sum that each call y = f(a; θ)
-enters as ⟨c, F(t)⟩ with F = Df(a), and
+Let t be the tangents of J v and c the cotangents of Jᵀu. Each call y = f(a; θ) contributes to uᵀJ v through
+⟨c, F(t)⟩ with F = Df(a), and
 
     d(uᵀJ v)/dθ = ∂/∂θ ⟨c, F(t)⟩        for a linear layer the outer product c ⊗ t
     d(uᵀJ v)/da = ∂/∂a ⟨c, F(t)⟩        zero for piecewise linear calls, local and cheap for smooth ones
 
-The second is a gradient that arrives at the activation a. The loss's own backward pass carries it on.
+The second line is a gradient that arrives at the activation a. The loss's backward pass carries it further.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from .by_autograd import gradient
 from .followed import CallByCall
 from .tape import Parts, Slot, Step, Tape
 
-OUTPUT = -1 << 62  # a number that no read has
+OUTPUT = -1 << 62  # a number that is not used for reads
 Again = Callable[[], Tensor]
 
 
 class Pairing:
-    """Whichever sweep comes first leaves its vectors here. In the second one, c and t of each call meet."""
+    """Collects the gradient over two sweeps. The first leaves its vectors here. In the second, c and t of
+    each call meet, and its terms are computed."""
 
     def __init__(self) -> None:
         self.left: dict[Slot, Any] = {}
@@ -40,8 +41,8 @@ class Pairing:
         self._beside: dict[object, Pairing] = {}
 
     def beside(self, who: object) -> Pairing:
-        """For a second pair at the same time that somebody sweeps, the other way say. Its terms are added to
-        these. (Operators made of operators ask one after the other, and each has its own.)"""
+        """The pairing for a second pair that `who` sweeps at the same time, such as in the other direction.
+        Its terms are added to these. Each operator `who` has its own."""
         if who not in self._beside:
             self._beside[who] = other = Pairing()
             other._terms, other._later = self._terms, self._later
@@ -95,7 +96,7 @@ class Pairing:
 
     def _meet(self, step: Step, read: list[Tensor], c: Any, ts: list[Any]) -> None:
         assert step.terms is not None
-        if _is_half(c):  # products of small numbers would vanish
+        if _is_half(c):  # products of small numbers would underflow
             mine, c, ts = tree_map(lambda t: t.float() if isinstance(t, Tensor) else t, (read, c, ts))
             self._add(step, read, step.terms(*mine, c, *ts))
         else:
@@ -113,8 +114,8 @@ class Pairing:
                 found[k] = (edge, found[k][1] + term) if k in found else (edge, term)
 
     def _leave_to_autograd(self, step: Step, read: list[Tensor], c: Any, ts: list[Any]) -> Any:
-        """Differentiate F(t) by autograd, in this call and no further."""
-        if tracing() or inside_torch_func():  # which take no gradients now; backward() will
+        """Differentiate F(t) by autograd, within this call only."""
+        if tracing() or inside_torch_func():  # gradients cannot be computed now; backward() will do it
             with torch.enable_grad():
                 y = step.push(*read, *ts)
             self._later += [(y, c)] if y.requires_grad else []
@@ -127,8 +128,8 @@ class Pairing:
         return y.detach()
 
     def handed_over(self, value: Tensor, factor: float, again: Again | None = None) -> Tensor:
-        """The value, with the gradient of factor · uᵀJ v. `again` computes it so that it can be
-        differentiated as often as one likes."""
+        """The value, with the gradient of factor · uᵀJ v. `again` computes the value in a way that can be
+        differentiated any number of times."""
         edges, terms = [e for e, _ in self._terms.values()], [t for _, t in self._terms.values()]
         ys, cs = [y for y, _ in self._later], [c for _, c in self._later]
         if not edges and not ys:
@@ -138,7 +139,7 @@ class Pairing:
         return handed
 
     def pass_through(self, output: Tensor) -> None:
-        """A gradient of zero at the output: sharded modules make their weights ready as gradients come by."""
+        """Add a zero gradient at the output. Sharded modules prepare their weights when gradients arrive."""
         if output.requires_grad:
             self._terms.setdefault(OUTPUT, (output, torch.zeros_like(output)))
 
@@ -168,7 +169,7 @@ def _is_half(c: Any) -> bool:
 
 
 class _HandedOver(torch.autograd.Function):
-    """Its gradient at each edge is the term that was found for it, times the factor."""
+    """The value. Its gradient at each edge is the term found for that edge, times the factor."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, factor: float, again: Again | None, *tensors: Tensor) -> Tensor:
@@ -177,29 +178,41 @@ class _HandedOver(torch.autograd.Function):
 
     @staticmethod
     def keep(ctx: Any, factor: float, again: Again | None, tensors: Sequence[Tensor]) -> None:
-        ctx.factor, ctx.again, ctx.count = factor, again, len(tensors) // 2
+        ctx.factor, ctx.count = factor, len(tensors) // 2
         ctx.edges = tensors[: ctx.count] if again else ()
-        ctx.save_for_backward(*tensors[ctx.count :])
+        ctx.save_for_backward(*tensors[ctx.count :], *_carriers(again))
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         nothing = [None] * ctx.count
         if torch.is_grad_enabled() and not (tracing() or inside_torch_func()):
-            if ctx.again is None:
+            again = _carried(ctx.saved_tensors[ctx.count :])
+            if again is None:
                 refuse_second_derivatives()
-            found = torch.autograd.grad(
-                ctx.again(), ctx.edges, gradient, create_graph=True, allow_unused=True
-            )
+            found = torch.autograd.grad(again(), ctx.edges, gradient, create_graph=True, allow_unused=True)
             return None, None, None, *found, *nothing
-        terms = ctx.saved_tensors
+        terms = ctx.saved_tensors[: ctx.count]
         if not _is_one(ctx.factor, gradient):
             scale = ctx.factor * gradient
             terms = [t * scale for t in terms]
         return None, None, None, *terms, *nothing
 
 
+def _carriers(again: Again | None) -> list[Tensor]:
+    """A tensor that carries `again`, and with it all of J. It goes with the graph, when backward() frees that."""
+    if again is None or tracing() or inside_torch_func():
+        return []
+    carrier: Any = torch.empty(0, device="cpu")
+    carrier.again = again
+    return [carrier]
+
+
+def _carried(carriers: Sequence[Any]) -> Any:
+    return carriers[0].again if carriers else None
+
+
 class _HandedOverAnywhere(_HandedOver):
-    """The same in the form that torch.func and torch.compile want, which takes longer to call."""
+    """The same in the form that torch.func and torch.compile need. It is slower to call."""
 
     @staticmethod
     def forward(value: Tensor, factor: float, again: Again | None, *tensors: Tensor) -> Tensor:  # type: ignore[override]
@@ -212,16 +225,16 @@ class _HandedOverAnywhere(_HandedOver):
 
 
 def _is_one(factor: float, gradient: Tensor) -> bool:
-    """Most often, as penalties put their weight into the sweeps. (Elsewhere than on the CPU to ask takes
-    long.)"""
+    """Whether the product is known to be 1. It often is, because penalties put their weight into the sweeps.
+    (On other devices than the CPU, reading the value would take long.)"""
     if factor != 1 or tracing() or inside_torch_func() or gradient.device.type != "cpu":
         return False
     return float(gradient) == 1.0
 
 
 def split_factor(factor: float, J: Any) -> tuple[float, float]:
-    """What of a factor goes into the second sweep, and what is left for backward(): all into the sweep,
-    unless numbers would vanish in half precision."""
+    """The part of a factor for the second sweep, and the part for backward(). All of it goes into the sweep,
+    unless numbers would underflow in half precision."""
     return (1.0, factor) if J.is_half else (factor, 1.0)
 
 
@@ -237,8 +250,8 @@ def refuse_second_derivatives() -> None:
 def differentiable_once(value: Tensor) -> Tensor:
     """The value of a norm whose singular vectors were held fixed.
 
-    By the envelope theorem its first derivative is right, and that of the derivative is not. (torch.func
-    always asks for a graph, whether or not it differentiates again: there everything must pass.)
+    By the envelope theorem its first derivative is right, but its second derivative would be wrong, so it
+    raises an error. (torch.func always asks for a graph, so no error is raised there.)
     """
     return value if tracing() or inside_torch_func() or not value.requires_grad else _Once.apply(value)
 
@@ -256,7 +269,7 @@ class _Once(torch.autograd.Function):
 
 
 def product(tape: Tape, direction: Literal["push", "pull"], w: Tensor) -> Tensor | None:
-    """J v or Jᵀu, differentiable in w and in all that learns."""
+    """J v or Jᵀu, differentiable in w and in all parameters."""
     if tape.is_piecewise_linear or not torch.is_grad_enabled():  # autograd follows it as it is
         return tape.jvp(w) if direction == "push" else tape.vjp(w)
     if tracing() or inside_torch_func():
@@ -267,7 +280,7 @@ def product(tape: Tape, direction: Literal["push", "pull"], w: Tensor) -> Tensor
 
 
 class _Product(torch.autograd.Function):
-    """One sweep. Its backward is the sweep the other way, in which every call meets what the first left."""
+    """One sweep. Its backward is the sweep in the other direction, with a pairing."""
 
     @staticmethod
     def forward(

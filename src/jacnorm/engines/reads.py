@@ -1,4 +1,4 @@
-"""What the products of a record read again when they are taken, so that nobody may have written into it."""
+"""The tensors that products of a record read again. They must not be changed in place before that."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .rules.table import LIST, Borrowed, Rule
 
 
 class Reads:
-    """Tensors, with how often each had been written into when it was used."""
+    """Tensors, each with its version: how often it had been changed in place when it was used."""
 
     def __init__(self) -> None:
         self._tensors: list[Tensor] = []
         self._versions: list[int] = []
 
     def add(self, t: Tensor) -> None:
-        """(While dynamo traces, versions are not known, nor are those of tensors made in inference mode.)"""
+        """Add a tensor. (Versions are unknown under dynamo, and for tensors made in inference mode.)"""
         if not (tracing() or t.is_inference()):
             self._tensors.append(t)
             self._versions.append(t._version)
@@ -37,7 +37,7 @@ class Reads:
 
 
 def factors(rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
-    """The arguments of a call that F and Fᵀ may read: weights, masks, indices; not what is added."""
+    """The arguments of a call that F and Fᵀ may read: weights, masks, indices, but not summands."""
     if tracing() or rule.data == LIST:
         return []
     if rule.is_layer:
@@ -52,7 +52,7 @@ def factors(rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[T
 def placed(
     rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Data that were given by name, by position."""
+    """The arguments with all data by position, even if they were given by name."""
     names, kwargs = _names(rule.apply)[1:] if rule.product else _names(rule.apply), dict(kwargs)
     for name in names[len(args) : max(rule.data, 0)]:
         if name not in kwargs:

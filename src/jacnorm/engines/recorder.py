@@ -1,4 +1,4 @@
-"""Runs an unmodified model once and writes down, call by call, the linear map it is at this input."""
+"""Runs an unmodified model once and records, call by call, its linear map at this input."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from .writer import Writer, edge
 
 HIDDEN = "something depends on the input by a way that was not recorded"
 NO_WAY = "the output is not made of recorded calls (does torch.jit hide them, or sign() cut the way?)"
-# Calls that need autograd's graph of the model itself, as energy-based models make them.
+# Calls that need autograd's graph of the model itself. Energy-based models make them.
 DIFFERENTIATING = (torch.autograd.grad, torch.autograd.backward, Tensor.backward)
 THROUGH = "written through a view"
 Checker = Callable[..., Any]
@@ -68,18 +68,18 @@ class Recorder(TorchFunctionMode):
         waits: bool = False,
     ):
         super().__init__()
-        self.statistics: list[Statistics | None] = []  # of each batch norm; None in evaluation mode
-        self._second_run = bool(given)  # of the same batch, or a part of it
+        self.statistics: list[Statistics | None] = []  # one per batch norm; None in evaluation mode
+        self._second_run = bool(given)  # whether this is a later run of the same batch, or of a part of it
         self._given = iter(given)  # the statistics of the first run
         self.layers: list[Layer] = []
         self.flowing, self.precision, self._gate, self._check = flowing, precision, gate, check
         self.slots = slots or Slots()
-        self.reads = Reads()  # by F and Fᵀ, later
+        self.reads = Reads()  # tensors that F and Fᵀ read later
         self.writer = Writer(self.slots, self.reads, precision)
-        self.without_rule: dict[str, str] = {}  # calls by autograd, and why
+        self.without_rule: dict[str, str] = {}  # calls by autograd, and the reasons
         self.undo = Undo(keeps=gate is None)
-        self.without_grad: str | None = None  # the first call that was made under no_grad
-        self.hooked = False  # the model has registered a hook on a tensor
+        self.without_grad: str | None = None  # the first call under no_grad
+        self.hooked = False  # whether the model has registered a hook on a tensor
         self._waits = waits
         self._reason: NotRecorded | None = None  # that waits for the end of the run
         self._source: Slot | None = None
@@ -92,7 +92,7 @@ class Recorder(TorchFunctionMode):
         self._ancestry = None if self._check is None else Ancestry(x)
 
     def end(self, y: Tensor) -> None:
-        """What is called after y cannot change its derivative, and is not followed."""
+        """Stop recording. Calls after y cannot change its derivative."""
         self._target = self.slots.of(y)
         self.slots.close()
         self._ancestry = None
@@ -118,7 +118,7 @@ class Recorder(TorchFunctionMode):
 
     @property
     def eps(self) -> float:
-        """Of the coarsest precision that occurred."""
+        """The machine epsilon of the coarsest precision that occurred."""
         return max((torch.finfo(dtype).eps for dtype in set(self.slots.dtypes)), default=torch.finfo().eps)
 
     def __torch_function__(
@@ -145,7 +145,8 @@ class Recorder(TorchFunctionMode):
     def _call(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], slots: list[Slot | None]
     ) -> Any:
-        """A call on something that depends on x. It is made as it was, by `run`; rules have one order."""
+        """A call with an argument that depends on x. `run` makes the original call; rules get their arguments
+        in one fixed order."""
         run, in_place = partial(func, *args, **kwargs), False
         if kwargs:
             kwargs = dict(kwargs)
@@ -180,15 +181,15 @@ class Recorder(TorchFunctionMode):
             if rule is None:
                 raise NoRule("it has no rule")
             return self._by_rule(rule, name, run, args, kwargs, slots, in_place)
-        except (NoRule, TypeError) as no:  # a TypeError: called with arguments that the rule does not know
+        except (NoRule, TypeError) as no:  # TypeError: the call has arguments that the rule does not know
             inner = opened(func)
             if inner is not None and rule is None:
-                with self:  # its own calls are recorded instead
+                with self:  # the calls inside it are recorded instead
                     return inner(*run.args, **run.keywords)
             return self._by_autograd(name, run, in_place, str(no))
 
     def _constant(self, run: partial[Any], args: tuple[Any, ...]) -> Any:
-        """Its result carries no derivative."""
+        """A call whose result has no derivative."""
         y = run()
         for t in tensors(y):
             if self._ancestry is not None and t is not args[0]:
@@ -206,7 +207,7 @@ class Recorder(TorchFunctionMode):
         return ys
 
     def _check_others(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Whether what is not followed depends on x all the same."""
+        """Raise `NotRecorded` if an argument without a slot still depends on x."""
         others = (t for t in tensors((args, kwargs)) if self.slots.of(t) is None)
         if self._descends(*others):
             raise NotRecorded(self._hidden(HIDDEN))
@@ -245,7 +246,7 @@ class Recorder(TorchFunctionMode):
             y = call.y
         else:
             call, y = self._written_over(rule, apply, run, args, kwargs)
-        for t in read:  # as it is after the call, which may have written into it
+        for t in read:  # with its version after the call, which may have changed it in place
             self.reads.add(t)
         if call.borrows is not None:
             self.reads.add_borrowed(call.borrows)
@@ -260,7 +261,7 @@ class Recorder(TorchFunctionMode):
         return y
 
     def _compare(self, check: Any, name: str, count: int, call: Call, y: Any, in_place: bool) -> None:
-        """The step that was written, if there is one, with autograd."""
+        """Compare the step that was written, if there is one, with autograd."""
         new = self.writer.steps[count:]
         if new and (wrong := check(new[0], call, y)):
             if in_place:
@@ -269,19 +270,19 @@ class Recorder(TorchFunctionMode):
             raise NoRule(wrong)
 
     def _write_through(self, view: Tensor, base: Slot | None) -> None:
-        """A view was written into, and so was its base, which was in this slot."""
+        """A view was changed in place, and with it its base, which was in this slot."""
         call = RULES[THROUGH].apply(view._base, view)
         self.writer.add(THROUGH, (base, self.slots.of(view)), view._base, call)
 
     def _factors(self, rule: Rule, args: Any, kwargs: Any, in_place: bool) -> list[Tensor]:
-        """What F and Fᵀ may read again: weights, masks, indices."""
-        if rule.is_layer or (len(args) == rule.data == 1 and not kwargs):  # said in `Call.reads`; none
+        """The tensors that F and Fᵀ may read again: weights, masks, indices."""
+        if rule.is_layer or (len(args) == rule.data == 1 and not kwargs):  # `Call.reads` has them; or none
             return []
-        written = args[0] if in_place else None  # it is a new activation after the call
+        written = args[0] if in_place else None  # after the call it is a new activation
         return [t for t in factors(rule, args, kwargs) if t is not written and self.slots.of(t) is None]
 
     def _written_over(self, rule: Rule, apply: Any, run: Any, args: Any, kwargs: Any) -> tuple[Call, Any]:
-        """A call in place. What the rule reads must be as it was before."""
+        """A call in place. The rule must read the values from before the call."""
         if not rule.runs:
             call = apply(*args, **kwargs)
             if all(t is not args[0] for t in call.reads):
@@ -332,9 +333,9 @@ class Recorder(TorchFunctionMode):
         return call.y
 
     def _call_on_others(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """A call on parameters and constants, or on what depends on x by a way that was not seen."""
+        """A call on parameters and constants, or on tensors that depend on x in an unrecorded way."""
         if self._second_run and args and is_counter(args[0]) and canonical_name(func, args)[1]:
-            return args[0]  # batch norm counts the batches, and this one was counted
+            return args[0]  # batch norm counts batches, and has counted this one already
         if func is F.batch_norm or func is torch.batch_norm:
             return self._batch_norm(func, *one_way(args, kwargs))
         if args and canonical_name(func, args)[1]:
@@ -344,7 +345,7 @@ class Recorder(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _call_unrecorded(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Where the whole model is one step by autograd."""
+        """A call in a model that is one step by autograd."""
         if self._second_run and args and is_counter(args[0]) and canonical_name(func, args)[1]:
             return args[0]
         if func is F.batch_norm or func is torch.batch_norm:

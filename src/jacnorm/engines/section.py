@@ -1,4 +1,4 @@
-"""The part of a model whose Jacobian is taken: all of it, or what lies between two of its submodules."""
+"""The part of a model whose Jacobian is taken: all of it, or the part between two of its submodules."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def apart(row: Tensor, shapes: Shapes) -> tuple[Tensor, ...]:
 
 
 def inputs(x: Tensor, shapes: Shapes | None) -> tuple[Tensor, ...]:
-    """What the model is called with: x, or the several inputs that it has side by side."""
+    """The inputs of the model: x, or the inputs that x holds side by side."""
     return (x,) if shapes is None else apart(x, shapes)
 
 
 class Place(NamedTuple):
-    """An activation of the run. It has no slot where it does not depend on x, or nothing is recorded."""
+    """An activation of the run. It has no slot if it does not depend on x, or if nothing is recorded."""
 
     slot: Slot | None
     shape: torch.Size
@@ -49,10 +49,10 @@ class Place(NamedTuple):
 
 
 class Section:
-    """From x, or the output of the submodule `at`, to the model's output, or that of the submodule `to`.
+    """From x, or the output of submodule `at`, to the output of the model, or the output of submodule `to`.
 
-    After `run`, `first` and `last` are these two tensors; with `graph` they are linked by autograd's.
-    `result` is what the model returned, `chosen` the name of the output in it, where nobody has named one.
+    After `run`, `first` and `last` are these two tensors. With `graph`, autograd's graph links them. `result`
+    is what the model returned. `chosen` is the name of the output in it, if it was chosen by default.
     """
 
     first: Tensor
@@ -116,7 +116,7 @@ class Section:
         return self._sharding.noting(lambda: count_outside(writer.steps), writer.within)
 
     def _begin(self, x: Tensor) -> Tensor:
-        """What the model goes on with in the place of x."""
+        """The tensor with which the model continues instead of x."""
         self.first = _leaf(x) if self._graph else x
         inside = self.first.clone()
         self._ancestry = Ancestry(inside) if self._hooked else None
@@ -132,7 +132,7 @@ class Section:
             check_outside(name)
             _check_hidden(name, output, batch)
             _check_once(name, self._seen)
-            # Copies: a layer may hand on its own input, and the model may write into what it got.
+            # Copies, because a layer may return its input, and the model may change its output in place.
             if name == self.at:
                 output = self._begin(output.clone())
             if name == self.to:
@@ -164,15 +164,15 @@ class Section:
 
 
 def _leaf(x: Tensor) -> Tensor:
-    """x under a name of its own: another argument that depends on x, too, counts as a constant."""
+    """x as a new leaf. Another argument that depends on x is then a constant."""
     if x.requires_grad:
         return x.view_as(x)
     try:
         leaf = x.detach().requires_grad_()
     except RuntimeError as error:
         raise UnsupportedModelError(
-            "A transform of torch.func (grad, vjp, vmap, …) goes through linearize only where the layerwise "
-            "engine serves and knows the model: call linearize once outside of it. For other models give "
+            "A transform of torch.func (grad, vjp, vmap, …) works through linearize only if the layerwise "
+            "engine works and knows the model: call linearize once outside of it. For other models give "
             "functional_call parameters that require gradients, and differentiate with torch.autograd.grad."
         ) from error
     setattr(leaf, STARTS_A_RECORD, True)
@@ -201,8 +201,8 @@ def _submodule(model: Any, name: str) -> nn.Module:
 def _check_once(name: str, seen: Container[str]) -> None:
     if name in seen:
         raise InputError(
-            f"The submodule {name!r} runs more than once in model(x), so that its output is not one "
-            "tensor. Name another one, or give each use a module of its own."
+            f"The submodule {name!r} runs more than once in model(x), so its output is not one "
+            "tensor. Name another submodule, or use a separate module for each call."
         )
 
 

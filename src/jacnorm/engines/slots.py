@@ -1,4 +1,4 @@
-"""The activations that depend on x, each under a number of its own."""
+"""Slots: numbers for the activations that depend on x."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from torch import Tensor
 from .rules import NotRecorded
 from .tape import Slot
 
-INSIDE = -1  # of a list, tuple or dict that holds activations
+INSIDE = -1  # marks a list, tuple or dict that holds activations
 _CONTAINERS = frozenset((list, tuple, dict))
 
 
 def _version(t: Tensor) -> int | None:
-    """How often t was written into; of tensors made in inference mode it is not known."""
+    """How often t was changed in place, or None for tensors made in inference mode."""
     return None if t.is_inference() else t._version
 
 
 class Slots:
-    """Finds the slot of a tensor by its identity. (Every call of the model comes by here: plain loops.)"""
+    """Finds the slot of a tensor by its identity. (Every call of the model needs this: plain loops.)"""
 
     def __init__(self) -> None:
         self._found: dict[int, tuple[weakref.ref[Tensor], int | None, Slot]] = {}
-        self.dtypes: list[torch.dtype] = []  # of each slot
+        self.dtypes: list[torch.dtype] = []  # the dtype of each slot
         self.one_dtype = True
-        self.bytes = 0  # of all of them
+        self.bytes = 0  # the memory of all activations
 
     def new(self, y: Tensor) -> Slot:
         slot = self._count(y)
@@ -41,7 +41,7 @@ class Slots:
         self._found[id(y)] = (weakref.ref(y), _version(y), slot)
 
     def bundle(self) -> Slot:
-        """A number for several results together."""
+        """A slot for several results together."""
         self.dtypes.append(self.dtypes[0])
         return len(self.dtypes) - 1
 
@@ -58,12 +58,12 @@ class Slots:
             return None
         known, version, slot = entry
         if version is not None and version != t._version:
-            self._found[id(t)] = (known, t._version, slot)  # complain once
+            self._found[id(t)] = (known, t._version, slot)  # raise only once
             raise NotRecorded("a tensor was changed in place through a view of it")
         return slot
 
     def each(self, values: Sequence[Any]) -> list[Slot | None]:
-        """Of a call's arguments; None for those that do not depend on x."""
+        """The slot of each argument of a call; None for arguments that do not depend on x."""
         found, slots = self._found, list[Slot | None]()
         for value in values:
             entry: Any = found.get(id(value))
@@ -77,7 +77,7 @@ class Slots:
         return slots
 
     def entry(self, t: Any) -> object | None:
-        """What is known of the tensor; another one after it was written into."""
+        """The entry of the tensor. It is a new object after the tensor was changed in place."""
         return self._found.get(id(t))
 
     def any_in(self, values: Any) -> bool:
@@ -92,17 +92,17 @@ class Slots:
         return False
 
     def unchanged(self, sources: Any, y: Tensor) -> bool:
-        """The call gave its argument back untouched (dropout in evaluation, contiguous, …)."""
+        """Whether the call returned its argument unchanged (dropout in evaluation mode, contiguous, …)."""
         entry = self._found.get(id(y))
         return entry is not None and entry[0]() is y and sources == (entry[2],) and entry[1] == _version(y)
 
     def close(self) -> None:
-        """Nothing more is followed."""
+        """Stop following tensors."""
         self._found = {}
 
 
 class TracedSlots(Slots):
-    """Dynamo follows neither weak references nor versions, and frees nothing while it traces."""
+    """Slots under dynamo, which supports neither weak references nor versions, and frees nothing."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ class TracedSlots(Slots):
         ]
 
     def unchanged(self, sources: Any, y: Tensor) -> bool:
-        return False  # an identity more is no harm
+        return False  # an additional identity does no harm
 
     def close(self) -> None:
         self._known = {}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .pairing import Pairing
 
 Slot = int  # names one activation of the recorded run
-# Calls that may return their argument as it is; then there is a step in one record and none in another.
+# Calls that may return their argument unchanged. Then some records have a step for them, and others do not.
 HANDS_ON = frozenset(
     [
         *("dropout", "dropout1d", "dropout2d", "dropout3d", "feature_dropout", "alpha_dropout"),
@@ -33,7 +33,7 @@ FREED = (
     "into. Take all products before backward(), call backward(retain_graph=True), or linearize again."
 )
 Plan = tuple[tuple[str, tuple[int, ...]], ...]
-Way = tuple[tuple[Any, ...], ...]  # of each call: its name, what it follows, and the way inside it
+Way = tuple[tuple[Any, ...], ...]  # for each call: its name, the calls that it follows, the way inside it
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class Step:
     `push` takes the values of what it reads, then a tangent per source (None where that argument does not
     depend on x). `pull` takes the same values and a cotangent, and returns a cotangent per source. `terms`
     takes the values, a cotangent and the tangents, and returns the gradient of ⟨c, F(t)⟩ in each value.
-    `learns` says whether any of these gradients goes anywhere.
+    `learns` says whether any of these gradients is needed.
     """
 
     name: str
@@ -54,10 +54,10 @@ class Step:
     learns: bool
     reads: tuple[int, ...] = ()  # positions in `Tape.values()`
     terms: Callable[..., Sequence[Tensor | None]] | None = None
-    meet: Callable[..., Any] | None = None  # (F(t), terms) at once, where that is cheaper
+    meet: Callable[..., Any] | None = None  # (F(t), terms) at once, if that is cheaper
     by_autograd: Any = None  # the graph of a call without a rule
-    within: tuple[Any, ...] = ()  # sharded modules whose weights must be there
-    edges: tuple[Tensor | None, ...] = ()  # of such a call: where the gradients of what it reads go
+    within: tuple[Any, ...] = ()  # sharded modules whose weights must be available
+    edges: tuple[Tensor | None, ...] = ()  # for a call by autograd: where the gradients of its reads go
 
     @property
     def way(self) -> tuple[Any, ...]:
@@ -65,15 +65,15 @@ class Step:
         return (self.name, self.sources, inside) if inside else (self.name, self.sources)
 
     def edges_from(self, read: Sequence[Tensor]) -> list[tuple[int, Tensor]]:
-        """Where the gradients of what it reads go, given the values: to these themselves, which stand in the
-        graph of the loss. Each has a number."""
+        """Where the gradients of its reads go, each with a number. These are the values themselves, because
+        they are part of the graph of the loss."""
         if self.by_autograd is not None:
             return [(id(e), e) for e in self.edges if e is not None]
         return [(k, t) for k, t in zip(self.reads, read, strict=True) if t.requires_grad]
 
 
 class Parts(tuple[Any, ...]):
-    """The tangents (cotangents) of a call's several results; None where nothing has arrived."""
+    """The tangents (cotangents) of the results of a call with several results; None stands for zero."""
 
     def __add__(self, other: Any) -> Parts:
         return Parts(b if a is None else a if b is None else a + b for a, b in zip(self, other, strict=True))
@@ -83,14 +83,14 @@ register_pytree_node(Parts, lambda parts: (list(parts), None), lambda parts, _: 
 
 
 class Kept:
-    """Activations that sweeps read again. A node in the loss's graph holds them, so that they go with it."""
+    """Activations that sweeps read again. A node in the loss's graph holds them; they are freed with it."""
 
     def __init__(self) -> None:
         self.tensors: list[Tensor] = []
         self._node: Any = None
 
     def hang_on(self, output: Tensor) -> Tensor:
-        """The output, with the node that keeps the tensors behind it."""
+        """The output, with a node behind it that keeps the tensors."""
         if not self.tensors or tracing() or inside_torch_func() or not output.requires_grad:
             return output
         hung: Tensor = _Keep.apply(output, *self.tensors)
@@ -140,16 +140,16 @@ class Tape:
         self.whole = whole  # the model is a single step by autograd
         self._weights, self.kept = weights, kept or Kept()
         self._is_sharded = any(step.within for step in self.steps)
-        self._fixed: dict[Slot | None, Any] = {}  # tangents of zero, of what is held fixed beside the source
+        self._fixed: dict[Slot | None, Any] = {}  # zero tangents of activations that are held fixed
         self._last_use: dict[Slot | None, int] = {}  # for forward mode, on first use
         self.way: Way = tuple([step.way for step in self.steps])  # through the model
 
     def values(self) -> list[Tensor]:
-        """What the steps read: weights by positions from 0 on, activations by those from −1 down."""
+        """The tensors that steps read. Weights have the positions 0, 1, …, activations −1, −2, …"""
         return [*self._weights, *reversed(self.kept.values())]
 
     def edges(self) -> dict[int, Tensor]:
-        """Where the gradients of uᵀJ v go, each under a number of its own."""
+        """Where the gradients of uᵀJ v go, by number."""
         values, found = self.values(), dict[int, Tensor]()
         for step in self.steps:
             if step.learns:
@@ -157,9 +157,9 @@ class Tape:
         return found
 
     def between(self, source: Slot, target: Slot, x: Tensor) -> Tape | None:
-        """The steps from one activation to another, the others held fixed; None if none lead there.
+        """The steps from one activation to another, with all others held fixed; None if there is no path.
 
-        x is a vector of zeros like the input: swept through, it tells the shapes of what is held fixed.
+        x is a zero vector like the input. Sweeping it gives the shapes of activations that are held fixed.
         """
         reached, steps = {source}, list[Step]()
         for step in self.steps:
@@ -180,17 +180,17 @@ class Tape:
 
     @property
     def is_constant(self) -> bool:
-        """No step leads to the output, and it is not the input itself, whose Jacobian is I."""
+        """Whether J is zero: no step leads to the output, and the output is not the input itself."""
         return not self.steps and self.source != self.target
 
     @property
     def is_piecewise_linear(self) -> bool:
-        """No step reads an activation. Then sweeps can be differentiated by autograd again and again."""
+        """Whether no step reads an activation. Autograd can then differentiate sweeps any number of times."""
         return not any(step.by_autograd or any(i < 0 for i in step.reads) for step in self.steps)
 
     @property
     def plan(self) -> Plan:
-        """What each step is called, and which others it follows; −1 is the input, −2 a constant."""
+        """The name of each step, and the steps that it follows. −1 is the input, −2 a constant."""
         made: dict[Slot | None, int] = {None: -2, self.source: -1}
         plan: list[tuple[str, tuple[int, ...]]] = []
         for step in self.steps:
@@ -237,7 +237,7 @@ class Tape:
 
 
 def _reaching(steps: Sequence[Step], target: Slot) -> list[Step]:
-    """The steps that the output depends on: branches that lead nowhere are not swept."""
+    """The steps on which the output depends. Other branches are not swept."""
     needed: set[Slot | None] = {target}
     kept: list[Step] = []
     for step in reversed(steps):
@@ -253,6 +253,6 @@ def sum_to(u: Tensor, shape: torch.Size) -> Tensor:
 
 
 def version(t: Tensor) -> int:
-    """How often t was written into. (Not known while dynamo traces, where an eager run has looked before,
-    nor of tensors made in inference mode.)"""
+    """How often t was changed in place. (Unknown while dynamo traces, where an eager run has checked it
+    before, and for tensors made in inference mode.)"""
     return 0 if tracing() or t.is_inference() else t._version

@@ -15,8 +15,8 @@ from .tape import Plan
 
 
 class TracedRecorder(Recorder):
-    """Without what guards against models that hide their calls: dynamo does not follow it,
-    and a model comes here only after an eager run has verified it."""
+    """A recorder without the checks for hidden calls. Dynamo cannot follow these checks, and an eager run has
+    already verified the model."""
 
     def __init__(self, **options: Any):
         super().__init__(slots=TracedSlots(), **options)
@@ -27,7 +27,7 @@ class TracedRecorder(Recorder):
 
 @while_tracing
 def check_plan(eager: Plan, traced: Plan) -> None:
-    """Dynamo shows most calls to a TorchFunctionMode, but not all. What an eager run saw tells."""
+    """Compare the calls with those of an eager run. Dynamo hides some calls from a TorchFunctionMode."""
     if eager == traced:
         return
     missing = Counter(name for name, _ in eager) - Counter(name for name, _ in traced)

@@ -1,4 +1,4 @@
-"""What a run of the model changes, kept so that a run that is given up leaves no trace."""
+"""Undoes the changes of a run of the model, if the run is given up."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ..pytorch.tracing import tracing
 
 
 class Undo:
-    """Tensors as they were before they were written into, and the random state as it was at the beginning."""
+    """Copies of tensors from before they were changed in place, and the random state at the beginning."""
 
     def __init__(self, *, keeps: bool) -> None:
-        self._keeps = keeps  # or nothing: a run that autograd's graph can serve is not given up
+        self._keeps = keeps  # False if the whole model is one step by autograd: such a run is not given up
         self._before: list[tuple[Tensor, Tensor]] = []
         self._rng = torch.random.get_rng_state() if keeps and not tracing() else None
 

@@ -19,14 +19,14 @@ from .tape import Kept, Parts, Slot, Step, Tape, version
 
 
 class Writer:
-    """The steps of a run, and the tensors that they will read again."""
+    """Collects the steps of a run, and the tensors that they will read again."""
 
     def __init__(self, slots: Slots, reads: Reads, precision: torch.dtype | None = None):
         self.slots, self._reads = slots, reads
         self._lowered = None if precision is None else Lowered(precision)
         self.steps: list[Step] = []
-        self._weights: dict[int, tuple[int, Tensor]] = {}  # position of what is read, by identity
-        self._positions: dict[int, int] = {}  # of activations, likewise
+        self._weights: dict[int, tuple[int, Tensor]] = {}  # the position of each weight, by its id
+        self._positions: dict[int, int] = {}  # the position of each activation, by its id
         self._kept = Kept()
         self._read_in_run: list[tuple[Tensor, int]] = []  # activations, with their versions
 
@@ -37,15 +37,15 @@ class Writer:
 
     @property
     def is_spoilt(self) -> bool:
-        """Whether an activation was written into after a step has read it."""
+        """Whether an activation was changed in place after a step had read it."""
         return any(version(t) != before for t, before in self._read_in_run)
 
     def close(self) -> None:
-        """The run is over. (Nothing here may keep activations alive.)"""
+        """End the run. (After it, nothing here may keep activations alive.)"""
         self._read_in_run = []
 
     def add(self, name: str, sources: Any, y: Any, call: Call) -> None:
-        """A step for this call, unless it gave its argument back, or no real numbers."""
+        """Add a step for this call, unless it returned its argument unchanged, or no real numbers."""
         first, parts = y, False
         if not isinstance(y, Tensor):
             first, parts = y[0], RULES[name].parts  # else the others are indices
@@ -73,7 +73,7 @@ class Writer:
             self.take_apart(name, slot, y)
 
     def within(self, begin: int, end: int, module: Any) -> None:
-        """These steps read weights of a module that is sharded."""
+        """Note that the steps from `begin` to `end` read weights of a sharded module."""
         for step in self.steps[begin:end]:
             step.within = (*step.within, module)
 
@@ -95,7 +95,7 @@ class Writer:
             self.take_apart(name, target, ys)
 
     def take_apart(self, name: str, bundle: Slot, ys: Sequence[Tensor]) -> None:
-        """One step for each result of a call that has several."""
+        """Add one step per result of a call with several results."""
         count = len(ys)
         for i, y in enumerate(ys):
             push, pull = _taking(i, count)
@@ -104,7 +104,7 @@ class Writer:
                 self.steps.append(Step(name, (bundle,), slot, push, pull, False))
 
     def _position(self, t: Tensor) -> int:
-        """Where the values of what the steps read will have t (see `Tape.values`)."""
+        """The position of t in `Tape.values`."""
         if self.slots.of(t) is None:
             if id(t) not in self._weights:
                 self._weights[id(t)] = (len(self._weights), t)
@@ -118,8 +118,8 @@ class Writer:
 
 
 def edge(t: Tensor) -> Tensor | None:
-    """Where a gradient of t goes, as it is now: a later call in place leads t elsewhere. It holds no
-    numbers."""
+    """The place in the graph to which a gradient of t belongs now. (After a later in-place call, t has
+    another place.) It holds no numbers."""
     if not t.requires_grad:
         return None
     if t.is_leaf or tracing() or inside_torch_func():

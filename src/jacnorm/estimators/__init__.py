@@ -1,6 +1,6 @@
-"""Norms and singular values of anything that can be multiplied with: operators in, Estimates out.
+"""Norms and singular values of linear operators. They need only the products J v and Jᵀu.
 
-Nothing here knows networks, and nothing here is differentiated.
+This package knows nothing about networks, and its results carry no gradient.
 """
 
 from .eigen import Eigenpairs, eigenpairs

@@ -1,4 +1,4 @@
-"""The eigenvalue of largest modulus of a square map, with its right and left eigenvector."""
+"""The eigenvalue of largest modulus of a square map, with its right and left eigenvectors."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .operator import Operator, Transposed, as_operator, column, decomposable, f
 
 @dataclass(frozen=True)
 class Eigenpairs:
-    """λ with J x = λx and Jᵀy = λy, per sample; complex, ‖x‖ = ‖y‖ = 1.
+    """The eigenvalue λ of each sample with J x = λx and Jᵀy = λy. All are complex, and ‖x‖ = ‖y‖ = 1.
 
-    `residual` is the larger of ‖J x − λx‖ and ‖Jᵀy − λy‖. If it is large the space was too small.
+    `residual` is the larger of ‖J x − λx‖ and ‖Jᵀy − λy‖. If it is large, the Krylov space was too small.
     """
 
     value: Tensor  # (B,)
@@ -30,11 +30,15 @@ class Eigenpairs:
 @in_full_precision
 @torch.no_grad()
 def eigenpairs(J: Operator | Tensor, *, tol: float = 1e-3, max_iterations: int = 64) -> Eigenpairs:
-    """The largest |λ| by Arnoldi's method, for J and for Jᵀ.
+    """The eigenvalue of largest modulus, by Arnoldi's method for J and for Jᵀ.
 
-    The start is random and real: it has a part along both eigenvectors of a complex pair, and the small
-    Hessenberg matrix has complex eigenvalues of its own. (Power iteration turns in the plane of such a pair
-    and settles nowhere.)
+    J is an operator, or a matrix (n, n) or (B, n, n). `tol` is the relative tolerance of the residual, and
+    `max_iterations` the largest dimension of the Krylov space. Returns `Eigenpairs`. Raises `InputError` if J
+    is not square.
+
+    The start is random and real. It has a part along both eigenvectors of a complex pair, and the small
+    Hessenberg matrix can have complex eigenvalues. (Power iteration rotates in the plane of such a pair and
+    does not converge.)
 
     >>> turn = torch.tensor([[0.0, -2.0], [2.0, 0.0]])
     >>> eigenpairs(turn).value.abs()
@@ -64,7 +68,7 @@ def eigenpairs(J: Operator | Tensor, *, tol: float = 1e-3, max_iterations: int =
 
 
 def _ritz(J: Operator, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Ritz values (B, k), vectors (B, n, k) and residuals (B, k) of a Krylov space of this dimension."""
+    """Ritz values (B, k), vectors (B, n, k) and residuals (B, k) of a Krylov space of dimension k = count."""
     basis, H = _arnoldi(J, count)
     values, vectors = torch.linalg.eig(decomposable(H[:, :-1]))
     beyond = H[:, -1, -1][:, None] * vectors[:, -1].abs()
@@ -72,10 +76,10 @@ def _ritz(J: Operator, count: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _arnoldi(J: Operator, count: int) -> tuple[Tensor, Tensor]:
-    """V (B, n, k) orthonormal and H (B, k + 1, k) upper Hessenberg, with J V = V H but for the last row.
+    """V (B, n, k) orthonormal and H (B, k + 1, k) upper Hessenberg. J V = V H, except for the last row of H.
 
-    Where the space is complete before, what follows is orthogonal to it and H there is zero below the
-    diagonal: the eigenvalues found so far stay.
+    If the space is complete earlier, the next vector is any vector orthogonal to it, and H is zero below the
+    diagonal there. The eigenvalues found so far do not change.
     """
     v = flat(start(J.input_shape, J))
     V = v[:, :, None]
@@ -96,7 +100,7 @@ def _arnoldi(J: Operator, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _without(V: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-    """What of w is orthogonal to V, and Vᵀw; twice is enough (Kahan)."""
+    """The part of w that is orthogonal to V, and Vᵀw. Two rounds are enough (Kahan)."""
     total = w.new_zeros(len(w), V.shape[2])
     for _ in range(2):
         h = (V.mT @ w[:, :, None])[:, :, 0]

@@ -1,4 +1,4 @@
-"""A singular triple and how good it is."""
+"""A singular triple, and how accurate it is."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from .operator import Operator, column, divided, norms
 
 @dataclass(frozen=True)
 class Estimate:
-    """σ with unit vectors u and v, per sample.
+    """The largest singular value σ of each sample, with unit vectors u and v: J v ≈ σ u.
 
-    Some singular value lies within `residual` of `sigma`: the largest, unless the start was (nearly)
-    orthogonal to its vector. `converged` says whether the residual is below the tolerance asked for,
-    relative to σ.
+    Some singular value lies within `residual` of `sigma`. It is the largest, unless the start was (nearly)
+    orthogonal to its singular vector. `converged` says whether `residual` is at most tol · σ.
     """
 
     sigma: Tensor  # (B,)
@@ -26,14 +25,15 @@ class Estimate:
     v: Tensor  # (B, *input)
     residual: Tensor  # (B,)
     converged: Tensor  # (B,)
-    iterations: int  # products with J and Jᵀ, in pairs (for the exact Gram: rows of J)
-    is_half: bool = False  # J's products were taken in half precision
+    iterations: int  # the number of rounds, each a product with J and one with Jᵀ (exact Gram: rows of J)
+    is_half: bool = False  # whether products with J were computed in half precision
 
     def transposed(self) -> Estimate:
+        """The same estimate for Jᵀ: u and v are swapped."""
         return replace(self, u=self.v, v=self.u)
 
     def plot(self) -> Any:
-        """How σ is spread over the samples, as a matplotlib figure; of images also the directions v."""
+        """A matplotlib figure of the distribution of σ over the samples. For images it also shows v."""
         return plot_estimate(self.sigma, self.v)
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ class Estimate:
 
 
 def from_left(J: Operator, u: Tensor, tol: float, iterations: int) -> Estimate:
-    """The triple that a unit u near the left singular vector gives, with its true residual."""
+    """The triple σ = ‖Jᵀu‖, u, v = Jᵀu/σ for a unit vector u, with its true residual ‖J v − σu‖."""
     w = J.vjp(u)
     sigma = norms(w)
     v = divided(w, sigma)

@@ -1,4 +1,4 @@
-"""The exact answer when one side is small: eigenvectors of J Jᵀ (or JᵀJ)."""
+"""The exact singular triple if one side of J is small: an eigenvector of J Jᵀ (or JᵀJ)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from ..pytorch.precision import in_full_precision
 from .estimate import Estimate, from_left
 from .operator import Matrix, Operator, Transposed, as_operator, basis, decomposable, flat, is_wide, size
 
-# Rows of J are kept while they fit in this; beyond it each column of J Jᵀ costs a second product.
+# Rows of J are kept if they take at most this many bytes. If not, each column of J Jᵀ costs a second product.
 MAX_BYTES = 1 << 30
 
 
 @in_full_precision
 @torch.no_grad()
 def gram(J: Operator | Tensor, *, tol: float = 1e-3, max_bytes: int = MAX_BYTES) -> Estimate:
-    """Largest singular triple from the Gram matrix of the smaller side: exact up to rounding.
+    """The largest singular triple of each sample, from the Gram matrix of the smaller side of J.
+
+    It is exact up to rounding. J is an operator, or a matrix (m, n) or (B, m, n). `tol` decides `converged`
+    only. `max_bytes` limits the rows of J that are kept. Returns an `Estimate`.
 
     >>> gram(torch.diag(torch.tensor([3.0, 1.0]))).sigma
     tensor([3.])
@@ -38,7 +41,7 @@ def gram_matrix(J: Operator, max_bytes: int = MAX_BYTES) -> Tensor:
 
 
 def gram_of(A: Tensor) -> Tensor:
-    """A Aᵀ up to a factor that keeps it from over- or underflowing; eigenvectors do not mind."""
+    """A Aᵀ up to a factor that prevents overflow and underflow. Eigenvectors do not depend on it."""
     scale = A.abs().amax((1, 2), keepdim=True).clamp_min(torch.finfo(A.dtype).tiny)
     return (A / scale) @ (A / scale).mT
 
@@ -48,7 +51,7 @@ def top_eigenvector(K: Tensor) -> Tensor:
 
 
 class Rows(Matrix):
-    """All of J, from Jᵀu alone, with the shapes of J."""
+    """All of J, computed from products Jᵀu only, with the shapes of J."""
 
     def __init__(self, J: Operator):
         super().__init__(rows(J))
@@ -63,20 +66,20 @@ class Rows(Matrix):
 
 @torch.no_grad()
 def both_ways(J: Operator) -> Operator:
-    """J itself, or its rows where a layer of the model has no J v (see `Linearization.is_one_way`).
+    """J itself, or all its rows if J has no J v (see `Linearization.is_one_way`).
 
-    If they are too many, J v will say what is wrong.
+    If the rows are too large to keep, this returns J, and J v raises an error that says what is wrong.
     """
     is_one_way = getattr(J, "is_one_way", False)
     return Rows(J) if is_one_way and bytes_of(J) <= MAX_BYTES else J
 
 
 def bytes_of(J: Operator) -> int:
-    """All entries of J."""
+    """The memory of all entries of J."""
     return J.input_shape.numel() * size(J.output_shape) * torch.finfo(J.dtype).bits // 8
 
 
 def rows(J: Operator) -> Tensor:
-    """All of J, shape (B, n_out, n_in), by one product for each output."""
+    """All of J, shape (B, n_out, n_in), from one product per output."""
     n_out = size(J.output_shape)
     return torch.stack([flat(J.vjp(basis(J.output_shape, J, i))) for i in range(n_out)], 1)

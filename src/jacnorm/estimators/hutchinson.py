@@ -15,9 +15,10 @@ from .operator import Operator, as_operator, normalized, norms, size
 def hutchinson(
     J: Operator | Tensor, *, projections: int = 1, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Unbiased estimate of ‖J‖_F² per sample: n_out · mean_j ‖Jᵀ u_j‖² with u_j uniform on the sphere.
+    """An unbiased estimate of ‖J‖_F² for each sample: n_out · mean_j ‖Jᵀ u_j‖², u_j uniform on the sphere.
 
-    Hoffman, Roberts & Yaida (2019), the expression above eq. (2) of the paper.
+    J is an operator, or a matrix (m, n) or (B, m, n); `projections` is the number of vectors u_j. Returns a
+    tensor of shape (B,). (Hoffman, Roberts & Yaida, 2019; the expression above eq. (2) of the paper.)
     """
     check_count("projections", projections)
     J = as_operator(J)

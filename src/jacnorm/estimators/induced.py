@@ -28,17 +28,17 @@ from .operator import (
 )
 from .transforms import Weighted
 
-# Random vectors from which the size of J's columns is guessed, where they are too many to be computed.
+# Random vectors to estimate the norms of J's columns, if there are too many columns to compute them all.
 PROBES = 16
 
 
 @dataclass(frozen=True)
 class InducedNorm:
-    """max ‖J v‖₂ over ‖v‖_p ≤ 1, per sample, from below and from above.
+    """Bounds of ‖J‖_{p→2} = max ‖J v‖₂ over ‖v‖_p ≤ 1, for each sample.
 
-    `lower` is attained at `v`. It is a local maximum, the best of several starts; to find the global one is
-    NP-hard for p = ∞. `upper` says how far off it can be, if the Lanczos iteration behind it has found the
-    largest singular value.
+    `lower` is ‖J v‖₂ at `v`. It is the best local maximum from several starts, because finding the global
+    maximum is NP-hard for p = ∞. `upper` is an upper bound, provided that the Lanczos iteration behind it has
+    found the largest singular value.
     """
 
     p: float
@@ -48,7 +48,7 @@ class InducedNorm:
 
     @property
     def gap(self) -> Tensor:
-        """(upper − lower) / lower: the relative error is at most this."""
+        """(upper − lower) / lower, (B,): the relative error of `lower` is at most this."""
         return (self.upper - self.lower) / self.lower.clamp_min(torch.finfo(self.lower.dtype).tiny)
 
     def __str__(self) -> str:
@@ -63,16 +63,25 @@ class InducedNorm:
 def induced_norm(
     J: Operator | Tensor, p: float | str, *, restarts: int = 8, max_iterations: int = 100
 ) -> InducedNorm:
-    """‖J‖_{p→2} of each sample, for p = 1 or p = "inf".
+    """Bounds of ‖J‖_{p→2} = max ‖J v‖₂ over ‖v‖_p ≤ 1, for each sample.
 
-    An attack in the ℓ∞ ball of radius ε moves the output by ε ‖J‖_{∞→2}, to first order. The generalized
-    power method (Boyd, 1974; Roth, Kilcher & Hofmann, 2020) goes from v to the vertex of the unit ball in
-    the direction of JᵀJ v: a vector of signs for p = ∞, one coordinate for p = 1. It never goes down, and
-    stops at a local maximum. The first of `restarts` starts is the top singular vector, the others are
-    random.
+    J
+        An operator, or a matrix (m, n) or (B, m, n).
+    p
+        1 or "inf".
+    restarts
+        How many starts to try. The first is the top singular vector, the others are random.
+    max_iterations
+        The largest number of steps per start.
 
-    For p = 1 the answer is the largest norm of a column. Where one side of J is small all columns are
-    looked at, and lower and upper are the same.
+    Returns an `InducedNorm` with `lower` (B,), `upper` (B,) and `v` (B, *input). Raises `InputError` for any
+    other p; for p = 2 there is `spectral_norm`.
+
+    An attack in the ℓ∞ ball of radius ε moves the output by up to ε ‖J‖_{∞→2}, to first order. The
+    generalized power method (Boyd, 1974; Roth, Kilcher & Hofmann, 2020) goes from v to the vertex of the unit
+    ball in the direction of JᵀJ v: a vector of signs for p = ∞, one coordinate for p = 1. ‖J v‖ never
+    decreases, and the method stops at a local maximum. For p = 1 the norm is the largest norm of a column.
+    If one side of J is small, all columns are computed, and `lower` equals `upper`.
 
     >>> A = torch.tensor([[1.0, 2.0], [3.0, -4.0]])
     >>> e = induced_norm(A, "inf")
@@ -85,7 +94,7 @@ def induced_norm(
     check_count("restarts", restarts)
     check_count("max_iterations", max_iterations)
     if p == 2:
-        raise InputError("p=2: that is spectral_norm(J).")
+        raise InputError("p=2: call spectral_norm(J) instead.")
     J = as_operator(J)
     A = _small(both_ways(J))
     if p == 1 and isinstance(A, Matrix):
@@ -103,27 +112,27 @@ def induced_norm(
 
 
 def order(p: float | str) -> float:
-    """1, 2 or "inf", as a number."""
+    """p (1, 2 or "inf") as a number."""
     if str(p) not in ("1", "1.0", "2", "2.0", "inf"):
         raise InputError(f"There is no norm {p!r} here: choose 1, 2 or 'inf'.")
     return float(p)
 
 
 def _small(J: Operator) -> Operator:
-    """All of J where one side is small: each product is then a matrix's, whatever the network costs."""
+    """J as a matrix if one side of it is small, so that products do not run the network; else J itself."""
     if min(size(J.input_shape), size(J.output_shape)) > SMALL or bytes_of(J) > MAX_BYTES:
         return J
     return Matrix(rows(J) if is_wide(J) else rows(Transposed(J)).mT)
 
 
 def _largest(J: Operator) -> tuple[Tensor, Tensor]:
-    """σ from above, and its right vector."""
+    """An upper bound of σ, and the right singular vector."""
     e = spectral_norm(J)
     return e.sigma + e.residual, e.v
 
 
 def _climb(J: Operator, p: float, v: Tensor, max_iterations: int) -> tuple[Tensor, Tensor]:
-    """Vertex after vertex while ‖J v‖ grows."""
+    """Go from vertex to vertex while ‖J v‖ grows. Returns the largest ‖J v‖ and its v."""
     v = _vertex(v, p)
     w = J.jvp(v)
     for _ in range(max_iterations):
@@ -137,7 +146,7 @@ def _climb(J: Operator, p: float, v: Tensor, max_iterations: int) -> tuple[Tenso
 
 
 def _vertex(g: Tensor, p: float) -> Tensor:
-    """argmax ⟨g, v⟩ over ‖v‖_p ≤ 1. Where g is zero, either sign will do."""
+    """argmax ⟨g, v⟩ over ‖v‖_p ≤ 1. Where g is zero, either sign is a maximum."""
     signs = torch.where(g < 0, -1, 1).to(g)
     if p == math.inf:
         return signs
@@ -148,8 +157,8 @@ def _vertex(g: Tensor, p: float) -> Tensor:
 def _sign_bound(J: Operator, sigma: Tensor) -> Tensor:
     """An upper bound of ‖J‖_{∞→2}: ‖J v‖ ≤ ‖J D⁻¹‖₂ ‖D v‖₂ ≤ ‖J D⁻¹‖₂ ‖d‖₂ for any positive d.
 
-    d = 1 is the well-known √n σ; with the square root of the columns' norms it is sharper, most of all where
-    some pixels count for little.
+    d = 1 gives the well-known bound √n σ. With d the square root of the columns' norms, the bound is sharper,
+    most of all if some pixels have little influence.
     """
     c = _column_norms(J)
     d = c.clamp_min(1e-6).sqrt()
@@ -158,7 +167,7 @@ def _sign_bound(J: Operator, sigma: Tensor) -> Tensor:
 
 
 def _column_norms(J: Operator) -> Tensor:
-    """The norm of each column, (B, n_in), relative to the largest: exact for a matrix, else a guess."""
+    """The norm of each column, (B, n_in), relative to the largest. Exact for a matrix, else an estimate."""
     if isinstance(J, Matrix):
         lengths = norms(J.A.mT.flatten(0, 1)).view(flat(J.A[:, 0]).shape)
     else:

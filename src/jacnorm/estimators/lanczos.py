@@ -1,4 +1,4 @@
-"""Golub–Kahan–Lanczos bidiagonalization: far fewer products than power iteration for the same digits."""
+"""Golub–Kahan–Lanczos bidiagonalization. It needs far fewer products than power iteration."""
 
 from __future__ import annotations
 
@@ -33,10 +33,13 @@ MIN_ROUNDS = 4
 @in_full_precision
 @torch.no_grad()
 def lanczos(J: Operator | Tensor, *, tol: float = 1e-3, max_iterations: int = 100) -> Estimate:
-    """Largest singular triple from a growing Krylov space, for each sample until it converges.
+    """The largest singular triple of each sample, from a Krylov space that grows until all have converged.
 
-    Golub & Kahan (1965), with the basis of the smaller side reorthogonalized in full, which keeps the
-    other one orthogonal too (Simon & Zha, 2000).
+    J is an operator, or a matrix (m, n) or (B, m, n). `tol` is the relative tolerance, and `max_iterations`
+    the largest dimension of the space. Returns an `Estimate`.
+
+    The method is that of Golub & Kahan (1965). The basis of the smaller side is reorthogonalized in full.
+    That keeps the other basis orthogonal as well (Simon & Zha, 2000).
 
     >>> lanczos(torch.diag(torch.tensor([3.0, 1.0])), tol=1e-5).sigma.round(decimals=4)
     tensor([3.])
@@ -52,11 +55,10 @@ def lanczos(J: Operator | Tensor, *, tol: float = 1e-3, max_iterations: int = 10
 
 @in_full_precision
 def deflated(J: Operator, k: int, tol: float, max_iterations: int) -> tuple[Tensor, Tensor]:
-    """The k largest singular values, (B, k), and their left vectors, (B, k, *output): find one, take it
-    out, start anew.
+    """The k largest singular values, (B, k), and their left vectors, (B, k, *output), found one at a time.
 
-    A Krylov space holds one vector for each distinct singular value, so that only this finds those that
-    occur more than once.
+    Each one is projected out before the next is sought. A single Krylov space would not be enough: it holds
+    only one vector per distinct singular value, and so misses repeated values.
     """
     found: list[Tensor] = []
     values = []
@@ -107,15 +109,15 @@ class _Ritz:
     iterations: int
 
     def converged(self, tol: float) -> Tensor:
-        return self.residual <= tol / 2 * self.value  # the true residual has rounding on top
+        return self.residual <= tol / 2 * self.value  # half of tol, since rounding adds to the true residual
 
 
 def _iterate(J: Operator, u: Tensor, tol: float, max_iterations: int) -> _Ritz:
-    """Grow the space until every sample has converged, at most to the size of the smaller side."""
+    """Grow the space until every sample has converged, or until it has the size of the smaller side."""
     space = _Krylov(J, u)
     best = space.ritz()
     for i in range(2, min(max_iterations, size(J.output_shape)) + 1):
-        # A start far from the top vector can look converged at another one for a round or two.
+        # A start far from the top vector can seem to converge to another one for a round or two.
         if i > MIN_ROUNDS and all_done(J, best.converged(tol)):
             break
         new = space.ritz()
@@ -124,7 +126,7 @@ def _iterate(J: Operator, u: Tensor, tol: float, max_iterations: int) -> _Ritz:
 
 
 def _keep_converged(old: _Ritz, new: _Ritz, tol: float) -> _Ritz:
-    """A sample that has converged stays as it is, whatever the others still need."""
+    """The new values, except for samples that had already converged: these do not change any more."""
     done = old.converged(tol)
     return _Ritz(
         torch.where(done, old.value, new.value),
@@ -146,7 +148,7 @@ class _Krylov:
         self.scale = self.alphas[0]
 
     def ritz(self) -> _Ritz:
-        """Grow by one vector on each side, and look at the largest singular value of B."""
+        """Grow by one vector on each side, and return the largest singular triple of B."""
         self._grow()
         i = len(self.betas)
         B = torch.diag_embed(torch.stack(self.alphas[:i], 1))
@@ -160,7 +162,7 @@ class _Krylov:
         J, U = self.J, self.U
         u = flat(J.jvp(self.v)) - self.alphas[-1][:, None] * U[-1]
         basis = torch.stack(U, 2)
-        for _ in range(2):  # twice is enough (Kahan)
+        for _ in range(2):  # two rounds are enough (Kahan)
             u = u - (basis @ (basis.mT @ u[..., None]))[..., 0]
         u, beta = self._normalized(u)
         w = J.vjp(u.view(J.output_shape)) - column(beta, self.v) * self.v
@@ -170,7 +172,7 @@ class _Krylov:
         self.alphas.append(alpha)
 
     def _normalized(self, w: Tensor) -> tuple[Tensor, Tensor]:
-        """w/‖w‖ and ‖w‖; below rounding the space is complete, and both are zero."""
+        """w/‖w‖ and ‖w‖. If w is only rounding, the space is complete, and both are zero."""
         length = norms(w)
         self.scale = torch.maximum(self.scale, length)
         length = torch.where(length <= 10 * torch.finfo(w.dtype).eps * self.scale, 0, length)  # NaN stays

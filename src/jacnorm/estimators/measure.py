@@ -1,4 +1,4 @@
-"""Measuring: the right estimator for the shape at hand."""
+"""`spectral_norm`, `singular_values` and `frobenius_norm`. They choose the method by the shape of J."""
 
 from __future__ import annotations
 
@@ -14,23 +14,32 @@ from .gram import both_ways, gram, rows
 from .lanczos import deflated, lanczos
 from .operator import Operator, Transposed, as_operator, basis, decomposable, is_wide, norms, size
 
-# With this many outputs (or inputs) or fewer, all rows of J cost no more than an iteration that has to
-# converge, and the answer is exact.
+# With at most this many outputs (or inputs), computing all rows of J is no slower than an iteration that
+# converges, and the answer is exact.
 SMALL = 32
 
 
 def spectral_norm(J: Operator | Tensor, *, tol: float = 1e-3, max_iterations: int = 100) -> Estimate:
-    """‖J‖₂ of each sample, exact where one side of J is small and by Lanczos otherwise.
+    """The spectral norm ‖J‖₂ of each sample: exact if one side of J is small, else by the Lanczos method.
 
-    `tol` is relative. Look at `converged` before you trust `sigma`, and at `residual` for how far off it
-    may be.
+    J
+        A linearization, another operator, or a matrix (m, n) or (B, m, n).
+    tol
+        The relative tolerance of the residual.
+    max_iterations
+        The largest number of Lanczos rounds.
+
+    Returns an `Estimate` with `sigma` (B,), `u` (B, *output), `v` (B, *input), `residual` (B,) and
+    `converged` (B,). Check `converged` before you trust `sigma`; `residual` says how far off it may be.
+    Raises `InputError` if an argument does not fit, `CoupledSamplesError` if J was linearized with
+    coupled=True.
 
     >>> spectral_norm(torch.diag(torch.tensor([3.0, 1.0]))).sigma
     tensor([3.])
     """
     check_positive("tol", tol)
     check_count("max_iterations", max_iterations)
-    is_half = bool(getattr(J, "is_half", False))  # of a linearized network
+    is_half = bool(getattr(J, "is_half", False))  # only a linearization has it
     J = both_ways(as_operator(J))
     if _smaller_side(J) <= SMALL:
         found = gram(J, tol=tol)
@@ -44,7 +53,12 @@ def spectral_norm(J: Operator | Tensor, *, tol: float = 1e-3, max_iterations: in
 def singular_values(
     J: Operator | Tensor, k: int = 5, *, tol: float = 1e-6, max_iterations: int = 300
 ) -> Tensor:
-    """The k largest singular values of each sample, (B, k), largest first (fewer if J has fewer).
+    """The k largest singular values of each sample, largest first.
+
+    J is a linearization, another operator, or a matrix (m, n) or (B, m, n). `tol` is the relative tolerance,
+    and `max_iterations` the largest number of Lanczos rounds per value; the values are exact if one side of J
+    is small. Returns a tensor (B, k), with fewer columns if J has fewer singular values. Raises the errors of
+    `spectral_norm`.
 
     >>> singular_values(torch.diag(torch.tensor([3.0, 1.0, 2.0])), k=2)
     tensor([[3., 2.]])
@@ -63,7 +77,10 @@ def singular_values(
 @in_full_precision
 @torch.no_grad()
 def frobenius_norm(J: Operator | Tensor) -> Tensor:
-    """‖J‖_F of each sample, exact: one product for each output, or input if they are fewer.
+    """The Frobenius norm ‖J‖_F of each sample, exact.
+
+    It costs one product per output, or per input if those are fewer. J is a linearization, another operator,
+    or a matrix (m, n) or (B, m, n). Returns a tensor of shape (B,). Raises the errors of `spectral_norm`.
 
     >>> frobenius_norm(torch.tensor([[3.0, 0.0], [0.0, 4.0]]))
     tensor([5.])

@@ -1,4 +1,4 @@
-"""What an estimator needs of a batch of matrices: their products, and their shapes."""
+"""Operators: batches of linear maps, given by their products and shapes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from ..trust.checks import check_vector
 
 
 class Operator(Protocol):
-    """A batch of B linear maps; `input_shape` and `output_shape` start with B."""
+    """A batch of B linear maps. `input_shape` is (B, *input) and `output_shape` is (B, *output).
+
+    `jvp` takes v of shape `input_shape` and returns J v of shape `output_shape`. `vjp` takes u of shape
+    `output_shape` and returns Jᵀu of shape `input_shape`.
+    """
 
     input_shape: torch.Size
     output_shape: torch.Size
@@ -28,7 +32,7 @@ class Operator(Protocol):
 
 
 class Matrix:
-    """Plain matrices as operators: A of shape (B, m, n), or (m, n) for a single one."""
+    """A matrix A, (m, n), or a batch of matrices, (B, m, n), as an operator."""
 
     def __init__(self, A: Tensor):
         if A.dim() not in (2, 3) or not A.is_floating_point():
@@ -36,7 +40,7 @@ class Matrix:
                 f"A matrix must be real with shape (m, n) or (B, m, n), found {A.dtype} {tuple(A.shape)}."
             )
         if A.numel() == 0:
-            raise InputError(f"A matrix has shape {tuple(A.shape)}: nothing may be empty.")
+            raise InputError(f"A matrix has shape {tuple(A.shape)}: no axis may be empty.")
         A = A.to(at_least_single(A.dtype))
         self.A = A if A.dim() == 3 else A.unsqueeze(0)
         batch, m, n = self.A.shape
@@ -62,20 +66,20 @@ class Transposed:
 
 
 def agreement(J: Operator) -> Callable[[int], int]:
-    """The largest of the numbers that processes have which take products of J together, if they do."""
+    """A function that returns the largest number among the processes that share J; else the number itself."""
     found: Callable[[int], int] = getattr(J, "agreed", int)
     return found
 
 
 def all_done(J: Operator, done: Tensor) -> bool:
-    """Whether no process has a sample left for which to go on."""
+    """Whether all samples are done, in all processes that share J."""
     return not agreement(J)(not bool(done.all()))
 
 
 def as_operator(J: Operator | Tensor) -> Operator:
     if isinstance(J, Tensor):
         return Matrix(J)
-    J = getattr(J, "flat", J)  # of a model with several inputs
+    J = getattr(J, "flat", J)  # for a model with several inputs
     if not (hasattr(J, "jvp") and hasattr(J, "vjp")):
         raise InputError(
             f"A linearization or a matrix is needed, found {type(J).__name__}: linearize(model, x)"
@@ -87,21 +91,21 @@ def as_operator(J: Operator | Tensor) -> Operator:
 def check_uncoupled(J: object) -> None:
     if getattr(J, "is_coupled", False):
         raise InputError(
-            "J was linearized with coupled=True: samples depend on each other, and there is no Jacobian of "
-            "each. GradientPenalty takes it, if reduction is not 'none'; or let the batch count as one "
+            "J was linearized with coupled=True: samples depend on each other, so there is no Jacobian per "
+            "sample. GradientPenalty accepts such a J, unless reduction='none'. Or treat the batch as one "
             "sample: linearize(lambda z: model(z[0])[None], x[None])."
         )
 
 
 def decomposable(A: Tensor) -> Tensor:
-    """What eigh and svd take: finite numbers, in float32 at least."""
+    """A in float32 or float64, as eigh and svd need it. Raises `NonFiniteError` if it has NaN or inf."""
     if not tracing() and not torch.isfinite(A).all():
         raise NonFiniteError("The Jacobian has NaN or inf entries: did a derivative overflow?")
     return A.to(at_least_single(A.dtype))
 
 
 def is_wide(J: Operator) -> bool:
-    """Fewer outputs than inputs, so that J Jᵀ is the smaller of the two products."""
+    """Whether J has no more outputs than inputs, so that J Jᵀ is no larger than JᵀJ."""
     return size(J.output_shape) <= size(J.input_shape)
 
 
@@ -110,7 +114,7 @@ def size(shape: torch.Size) -> int:
 
 
 def norms(w: Tensor) -> Tensor:
-    """The 2-norm of each sample, of any magnitude."""
+    """The 2-norm of each sample, without overflow or underflow."""
     rows = flat(w)
     if w.dtype == torch.float32 and w.device.type in ("cpu", "cuda"):  # their squares fit into a double
         return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).to(w.dtype)
@@ -124,18 +128,18 @@ def flat(w: Tensor) -> Tensor:
 
 
 def normalized(w: Tensor) -> Tensor:
-    """Each sample divided by its norm; a zero stays zero."""
+    """Each sample divided by its norm. A zero sample stays zero."""
     return divided(w, norms(w))
 
 
 def divided(w: Tensor, by: Tensor, factor: Tensor | float = 1.0) -> Tensor:
-    """factor·w/by, with a number of each per sample; a zero stays zero."""
+    """factor·w/by, with one number per sample in `factor` and `by`. A zero sample stays zero."""
     inverse = by.clamp_min(torch.finfo(by.dtype).tiny).reciprocal_()
     return w * column(inverse if isinstance(factor, float) and factor == 1 else inverse * factor, w)
 
 
 def column(values: Tensor, like: Tensor) -> Tensor:
-    """One number a sample, shaped to multiply `like`."""
+    """One number per sample, shaped to multiply `like`."""
     return values.view(-1, *[1] * (like.dim() - 1))
 
 
@@ -147,7 +151,7 @@ def basis(shape: torch.Size, J: Operator, i: int) -> Tensor:
 
 
 def start(shape: torch.Size, like: Operator | Tensor, seed: int = 0) -> Tensor:
-    """A fixed random unit vector, the same for every sample: no estimate depends on its batch."""
+    """A fixed random unit vector, the same for every sample, so that no estimate depends on the batch."""
     one = gaussian(torch.tensor(seed, device="cpu"), shape[1:], torch.float64, torch.device("cpu"))
     one = one / one.norm()
     return one.to(dtype=like.dtype, device=like.device).expand(shape).clone()

@@ -17,10 +17,13 @@ from .operator import Operator, all_done, as_operator, column, divided, normaliz
 def power_iteration(
     J: Operator | Tensor, *, v: Tensor | None = None, tol: float = 1e-3, max_iterations: int = 100
 ) -> Estimate:
-    """Largest singular value by u ← J v / ‖J v‖, v ← Jᵀu / ‖Jᵀu‖, for each sample until it converges.
+    """The largest singular value of each sample, by the iteration u ← J v / ‖J v‖, v ← Jᵀu / ‖Jᵀu‖.
 
-    Each round multiplies the error by about (σ₂/σ₁)²: cheap when it starts near, slow when the two largest
-    singular values are close.
+    J is an operator, or a matrix (m, n) or (B, m, n). `v` (B, *input) is the start, random by default. `tol`
+    is the relative tolerance, and `max_iterations` the largest number of rounds. Returns an `Estimate`.
+
+    Each round multiplies the error by about (σ₂/σ₁)². This is fast from a good start, and slow if the two
+    largest singular values are close.
 
     >>> A = torch.diag(torch.tensor([3.0, 1.0]))
     >>> power_iteration(A, tol=1e-4).sigma.round(decimals=4)
@@ -30,7 +33,7 @@ def power_iteration(
     check_count("max_iterations", max_iterations)
     J = as_operator(J)
     if v is not None and not norms(v).all():
-        raise InputError("v has a zero vector, from which power iteration cannot start.")
+        raise InputError("v is zero for some sample, and power iteration cannot start from zero.")
     best, v = _round(J, start(J.input_shape, J) if v is None else normalized(v), tol)
     for i in range(2, max_iterations + 1):
         if all_done(J, best.converged):
@@ -41,7 +44,7 @@ def power_iteration(
 
 
 def _round(J: Operator, v: Tensor, tol: float) -> tuple[Estimate, Tensor]:
-    """The triple that unit v gives, and the next v."""
+    """The triple of the unit vector v, and the next v."""
     w = J.jvp(v)
     sigma = norms(w)
     u = divided(w, sigma)
@@ -51,7 +54,7 @@ def _round(J: Operator, v: Tensor, tol: float) -> tuple[Estimate, Tensor]:
 
 
 def _keep_converged(old: Estimate, new: Estimate, iterations: int) -> Estimate:
-    """A sample that has converged stays as it is, whatever the others still need."""
+    """The new estimate, except for samples that had already converged: these do not change any more."""
     done = old.converged
 
     def pick(a: Tensor, b: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""A growing space of left vectors, and the best right vector that its products give."""
+"""A growing space of left vectors u, and the best right vector among all Jᵀu."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from .operator import Operator, flat, normalized, norms
 
 
 class Ritz:
-    """Rayleigh–Ritz on J Jᵀ: of all v = Jᵀu, u in the space, the one with the largest ‖Jᵀu‖/‖u‖.
+    """Rayleigh–Ritz on J Jᵀ: among all v = Jᵀu with u in the space, the one with the largest ‖Jᵀu‖/‖u‖.
 
-    `right` takes a product Jᵀu with a new u, and `grow` takes J v of what `right` gave: after as many
-    products as power iteration has, v is the best of a Krylov space, of which power iteration has one vector.
+    `right` computes Jᵀu for the new u and returns the best v. `grow` takes w = J v and adds it to the space.
+    With the same number of products, power iteration gives one vector of this Krylov space; this method gives
+    the best one.
     """
 
     def __init__(self, J: Operator, u: Tensor):
         self.J = J
-        self._new = self.u = u  # u: what v = Jᵀu/‖Jᵀu‖ was found from
+        self._new = self.u = u  # `self.u` is the u of the last v = Jᵀu/‖Jᵀu‖
         self._U: list[Tensor] = []  # orthonormal
         self._C: list[Tensor] = []  # Jᵀ of each
 
@@ -34,7 +35,7 @@ class Ritz:
         return normalized((C.mT @ weights)[:, :, 0]).view(pulled.shape)
 
     def gap(self, w: Tensor) -> Tensor:
-        """‖J v − σu‖ relative to σ, on average over samples: for w = J v, the sine of its angle to u."""
+        """‖J v − σu‖/σ for w = J v, on average over samples: the sine of the angle between w and u."""
         along = (flat(w) * flat(self.u)).sum(1, keepdim=True)
         return norms(flat(w) - along * flat(self.u)).sum() / norms(w).sum().clamp_min(
             torch.finfo(w.dtype).tiny
@@ -42,7 +43,7 @@ class Ritz:
 
     def grow(self, w: Tensor) -> None:
         U, rest = torch.stack(self._U, 2), flat(w)
-        for _ in range(2):  # twice is enough (Kahan)
+        for _ in range(2):  # two rounds are enough (Kahan)
             rest = rest - (U @ (U.mT @ rest[..., None]))[..., 0]
         is_new = norms(rest) > 10 * torch.finfo(w.dtype).eps * norms(w)  # else the space is complete
         self._new = torch.where(is_new[:, None], normalized(rest), 0).view(w.shape)

@@ -1,4 +1,4 @@
-"""Operators made from an operator: a·J + b·I, J D, C J, J − A and J − Jᵀ."""
+"""Operators that are made from an operator J: a·J + b·I, J D, C J, J − A and J − Jᵀ."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Affine:
     def __init__(self, J: Operator, scale: float, shift: float):
         if J.input_shape != J.output_shape:
             raise InputError(
-                "scale·J + shift·I needs an output of the input's shape; J goes from "
+                "scale·J + shift·I needs an output with the input's shape; J goes from "
                 f"{tuple(J.input_shape)} to {tuple(J.output_shape)}."
             )
         self._J, self._scale, self._shift = J, scale, shift
@@ -36,7 +36,7 @@ class Affine:
 
 
 class Weighted:
-    """J D, for D a tensor of factors or the functions v ↦ D v and u ↦ Dᵀ u."""
+    """J D. D is a tensor of factors, or a pair of functions v ↦ D v and u ↦ Dᵀ u."""
 
     def __init__(self, J: Operator, D: Tensor | tuple[Map, Map]):
         self._J = J
@@ -56,7 +56,7 @@ class Weighted:
 
 
 class Projected:
-    """C J, for C a matrix, one for each sample, or the functions w ↦ C w and u ↦ Cᵀ u."""
+    """C J. C is a matrix, a matrix per sample, or a pair of functions w ↦ C w and u ↦ Cᵀ u."""
 
     def __init__(self, J: Operator, C: Tensor | tuple[Map, Map]):
         self._J = J
@@ -78,9 +78,9 @@ class Projected:
 
 
 class Minus:
-    """J − A, for A a matrix, one for each sample, the functions v ↦ A v and u ↦ Aᵀ u, or another operator.
+    """J − A. A is a matrix, a matrix per sample, a pair of functions v ↦ A v and u ↦ Aᵀ u, or an operator.
 
-    A is a constant: what it is made of gets no gradient.
+    A is a constant: no gradient flows into it.
     """
 
     def __init__(self, J: Operator, A: Constant):
@@ -97,12 +97,12 @@ class Minus:
 
 
 class Antisymmetric:
-    """J − Jᵀ. Its uᵀ∂(J − Jᵀ)v is uᵀ(∂J)v − vᵀ(∂J)u: two pairs, the second swept the other way."""
+    """J − Jᵀ. uᵀ∂(J − Jᵀ)v = uᵀ(∂J)v − vᵀ(∂J)u has two pairs; the second is swept in the other direction."""
 
     def __init__(self, J: Operator):
         if J.input_shape != J.output_shape:
             raise InputError(
-                "J − Jᵀ needs an output of the input's shape; J goes from "
+                "J − Jᵀ needs an output with the input's shape; J goes from "
                 f"{tuple(J.input_shape)} to {tuple(J.output_shape)}."
             )
         self._J = J
@@ -119,11 +119,12 @@ class Antisymmetric:
 
 
 def _jvp(J: Any, v: Tensor, pairing: Any) -> Tensor:
-    """(What is no linearization knows no pairing, and none is asked of it.)"""
+    """J v. Only a linearization accepts a pairing, so no other operator is given one."""
     return J.jvp(v) if pairing is None else J.jvp(v, pairing)
 
 
 def _vjp(J: Any, u: Tensor, pairing: Any) -> Tensor:
+    """Jᵀ u, as in `_jvp`."""
     return J.vjp(u) if pairing is None else J.vjp(u, pairing)
 
 
@@ -158,18 +159,18 @@ def differences(labels: Tensor, shape: torch.Size) -> tuple[Map, Map]:
 
 
 def _times(A: Tensor, w: Tensor) -> Tensor:
-    """A w for each sample, with one matrix for all or one for each."""
+    """A w for each sample. A is one matrix for all samples, or a matrix per sample."""
     return (A @ flat(w)[:, :, None])[:, :, 0]
 
 
 def matrix_for(name: str, A: Tensor, last: torch.Size, J: Operator) -> Tensor:
-    """A with as many columns as `last` has numbers for a sample, and three axes if each has its own."""
+    """A in the dtype of J. Raises `InputError` if it does not have one column per number of `last`."""
     batch, columns = last[0], last[1:].numel()
     fits = A.dim() in (2, 3) and A.shape[-1] == columns and (A.dim() == 2 or len(A) == batch) and A.numel()
     if not fits or not A.is_floating_point():
         raise InputError(
             f"{name} has shape {tuple(A.shape)} and dtype {A.dtype}; it must be real with shape "
-            f"(m, {columns}), or ({batch}, m, {columns}) for a matrix of each sample."
+            f"(m, {columns}), or ({batch}, m, {columns}) for a matrix per sample."
         )
     return A.to(dtype=J.dtype, device=J.device)
 
@@ -177,12 +178,12 @@ def matrix_for(name: str, A: Tensor, last: torch.Size, J: Operator) -> Tensor:
 def check_maps(
     name: str, maps: Any, J: Operator, shape: torch.Size, onto: torch.Size | None = None
 ) -> torch.Size:
-    """The shape that the first function makes of `shape`. The second must be its transpose: one that is none
-    would make every norm wrong without a word."""
+    """The shape that the first function makes of `shape`. Raises `InputError` if the second is not its
+    transpose, because every norm would then be silently wrong."""
     if not (isinstance(maps, tuple) and len(maps) == 2 and all(map(callable, maps))):
         found = f"{len(maps)} of them" if isinstance(maps, tuple) else type(maps).__name__
         raise InputError(
-            f"{name} must be a tensor or two functions, v ↦ {name} v and u ↦ {name}ᵀ u; found {found}."
+            f"{name} must be a tensor or a pair of functions, v ↦ {name} v and u ↦ {name}ᵀ u; found {found}."
         )
     push, pull = maps
     v = start(shape, J)
@@ -190,18 +191,18 @@ def check_maps(
         pushed = push(v)
         if onto is not None and pushed.shape != onto:
             raise InputError(
-                f"{name} makes {tuple(pushed.shape)} of {tuple(shape)}; it must make {tuple(onto)} of it."
+                f"{name} maps {tuple(shape)} to {tuple(pushed.shape)}; it must map it to {tuple(onto)}."
             )
         u = start(pushed.shape, J, 1)
         pulled = pull(u)
     if pushed.dim() < 2 or len(pushed) != shape[0]:
         raise InputError(
-            f"{name} makes {tuple(pushed.shape)} of {tuple(shape)}: the first axis must stay the batch, and "
-            "there must be another."
+            f"{name} maps {tuple(shape)} to {tuple(pushed.shape)}: the first axis must stay the batch, and "
+            "there must be a second axis."
         )
     if pulled.shape != shape:
         raise InputError(
-            f"The second function of {name} must lead back to {tuple(shape)}, found {tuple(pulled.shape)}."
+            f"The second function of {name} must map back to {tuple(shape)}, found {tuple(pulled.shape)}."
         )
     gap = float(((pushed * u).sum() - (pulled * v).sum()).abs())
     if not gap <= torch.finfo(J.dtype).eps ** 0.5 * max(

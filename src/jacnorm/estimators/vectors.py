@@ -1,4 +1,4 @@
-"""The largest singular values with their vectors: pictures of what a network is sensitive to."""
+"""The largest singular values with their vectors: the changes to which a network is most sensitive."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from .operator import (
 
 
 class SingularVectors(NamedTuple):
-    """Of each sample, largest first: J V[:, i] = S[:, i] U[:, i]."""
+    """The largest singular triples of each sample, largest first: J V[:, i] = S[:, i] U[:, i]."""
 
     U: Tensor  # (B, k, *output)
     S: Tensor  # (B, k)
     V: Tensor  # (B, k, *input)
 
     def plot(self, x: Tensor | None = None) -> Any:
-        """The directions V of the first samples, as a matplotlib figure; below their x, if that is given."""
+        """A matplotlib figure of the directions V of the first samples. If x is given, it is shown on top."""
         return plot_vectors(self.S, self.V, x)
 
 
@@ -44,10 +44,15 @@ class SingularVectors(NamedTuple):
 def singular_vectors(
     J: Operator | Tensor, k: int = 5, *, tol: float = 1e-6, max_iterations: int = 300
 ) -> SingularVectors:
-    """The k largest singular values of each sample and their unit vectors (fewer if J has fewer).
+    """The k largest singular values of each sample, with their unit vectors.
 
-    V are the changes of the input that the output sees most, in the input's shape. A pair has no sign of its
-    own: it is chosen so that the largest entry of u is positive, the output that a step along v moves most.
+    J is a linearization, another operator, or a matrix (m, n) or (B, m, n). `tol` is the relative tolerance,
+    and `max_iterations` the largest number of Lanczos rounds per value. Returns `SingularVectors`: U of shape
+    (B, k, *output), S (B, k) and V (B, k, *input). k is smaller if J has fewer singular values. Raises the
+    errors of `spectral_norm`.
+
+    V are the changes of the input that change the output most. The sign of a pair (u, v) is arbitrary. It is
+    chosen so that the entry of u with the largest modulus is positive.
 
     >>> U, S, V = singular_vectors(torch.diag(torch.tensor([3.0, 1.0, 2.0])), k=2)
     >>> S, V
@@ -80,10 +85,10 @@ def _triples(J: Operator, k: int, tol: float, max_iterations: int) -> tuple[Tens
 
 
 def _orthonormal(W: Tensor, S: Tensor) -> Tensor:
-    """Unit vectors along the rows of W = UᵀJ, (B, k, n), each orthogonal to those before it.
+    """Unit vectors along the rows of W = UᵀJ, (B, k, n), each orthogonal to the rows before it.
 
-    Where a singular value is zero, its row is rounding, which points along the others. Any vector that is
-    orthogonal to them is right there.
+    If a singular value is zero, its row is only rounding, and points along the other rows. Any vector that is
+    orthogonal to them is then correct.
     """
     nothing = 10 * torch.finfo(W.dtype).eps * S[:, 0]
     found: list[Tensor] = []
@@ -96,7 +101,7 @@ def _orthonormal(W: Tensor, S: Tensor) -> Tensor:
 
 
 def _without(found: list[Tensor], w: Tensor) -> Tensor:
-    """What of w is orthogonal to these; twice is enough (Kahan)."""
+    """The part of w that is orthogonal to the vectors found. Two rounds are enough (Kahan)."""
     for v in found * 2:
         w = w - (w * v).sum(1, keepdim=True) * v
     return w

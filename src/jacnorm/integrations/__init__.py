@@ -1,5 +1,5 @@
-"""At home in other trainers: one file each, none imported by the package root. Import the one you use.
+"""Penalties in other trainers, one file per trainer. The package root imports none of them.
 
-What they share needs nothing but torch: `watch` (the Jacobian of a model that someone else calls), `indexing`
-(which samples a batch holds), `distributed` (stored vectors over several processes).
+Shared modules need only torch: `watch` (the Jacobian of a model that a trainer calls), `indexing` (the
+positions of samples in the data set), `distributed` (stored vectors in several processes).
 """

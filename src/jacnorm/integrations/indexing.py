@@ -1,4 +1,4 @@
-"""Which samples a batch holds, so that `SpectralPenalty` can go on where it stopped with each of them."""
+"""The positions of samples in the data set, so that `SpectralPenalty` can store a vector per sample."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ..errors import InputError
 
 
 class Indexed(NamedTuple):
-    """A sample and its position, or, collated, a batch and theirs."""
+    """A sample and its position in the data set. After collation: a batch and the positions in it."""
 
     data: Any
     index: Any
 
 
 class WithIndex(Dataset[Any]):
-    """A data set whose samples know their position: DataLoader(WithIndex(dataset), …).
+    """A data set that adds the position to each sample: DataLoader(WithIndex(dataset), …).
 
-    The integrations take the index out again, so that a training step sees the batches it knows. Samples that
-    are dicts get a key "index".
+    The integrations remove the position again, so a training step sees its usual batches. Samples that are
+    dicts get a key "index". Raises `InputError` if they have this key already.
     """
 
     def __init__(self, dataset: Any):
@@ -36,12 +36,12 @@ class WithIndex(Dataset[Any]):
         if not isinstance(sample, Mapping):
             return Indexed(sample, i)
         if "index" in sample:
-            raise InputError("The samples have a key 'index' already, which would be lost: rename it.")
+            raise InputError("The samples have a key 'index' already, which would be overwritten: rename it.")
         return {**sample, "index": i}
 
 
 def split_index(batch: Any) -> tuple[Any, Tensor | None]:
-    """The batch as it would be without `WithIndex`, and the index, if there is one."""
+    """The batch without the positions of `WithIndex`, and the positions (B,), or None if there are none."""
     if isinstance(batch, Indexed):
         return batch.data, batch.index
     if isinstance(batch, Mapping) and "index" in batch:
@@ -50,7 +50,7 @@ def split_index(batch: Any) -> tuple[Any, Tensor | None]:
 
 
 def labels_of(batch: Any) -> Any:
-    """What usually is the labels in a batch, for penalties that need them; None if nothing looks like it."""
+    """The part of a batch that is usually the labels, for penalties that need them; None if there is none."""
     if isinstance(batch, Mapping):
         return next((batch[name] for name in ("labels", "label") if name in batch), None)
     return batch[1] if isinstance(batch, list | tuple) and len(batch) > 1 else None

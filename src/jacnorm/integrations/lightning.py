@@ -21,17 +21,26 @@ from .watch import OnceAnEpoch, Watch, measures
 
 
 class JacobianPenalty(Callback):
-    """Adds the penalty to the loss that any LightningModule's training_step returns, and logs it; once an
-    epoch it logs what `penalty.report` says.
+    """A callback that adds the penalty to the loss of any LightningModule, and logs both.
 
         Trainer(callbacks=[JacobianPenalty(jn.SpectralPenalty(weight=0.01))])
 
-    Accumulation, precision and strategy treat the sum as they treat the loss. The Jacobian is that of the
-    first call of `module` in the step: an attribute of the LightningModule, by default itself (`self(x)`) or
-    its only child with parameters (`self.net(x)`). Wrap the data set in `indexing.WithIndex` for warm starts.
-    Of a network that returns more than a tensor, `output` names the one that is meant; logits are found
-    without. `precision` is that of `linearize`. The penalty's state is kept in Lightning's checkpoints.
-    Penalties that need labels take the second part of a batch, or what is called "labels" or "label" in it.
+    The penalty is added to the loss that `training_step` returns, so accumulation, precision and strategy
+    apply to the sum. Once per epoch the callback logs `penalty.report`. The state of the penalty is saved in
+    Lightning's checkpoints. Wrap the data set in `indexing.WithIndex`, so that the penalty stores a vector
+    per sample. Raises `InputError` if the module uses manual optimization.
+
+    penalty
+        The penalty. If it needs labels, it gets the second part of the batch, or its entry "labels" or
+        "label".
+    module
+        The attribute of the LightningModule that is penalized, at its first call in each step. The default is
+        the LightningModule itself (`self(x)`), or its only child with parameters (`self.net(x)`).
+    batch_norm, precision
+        As in `linearize`.
+    output
+        As in `linearize`: for a network that returns more than one tensor, the tensor that J is the Jacobian
+        of. It is not needed for logits.
     """
 
     def __init__(
@@ -53,7 +62,7 @@ class JacobianPenalty(Callback):
             return
         if not pl_module.automatic_optimization:
             raise InputError(
-                "With manual optimization the loss is not Lightning's to change. In training_step, take "
+                "With manual optimization the callback cannot change the loss. In training_step, call "
                 "J = jacnorm.linearize(self.net, x) and add penalty(J) before self.manual_backward(loss)."
             )
         how: Any = {"batch_norm": self.batch_norm, "output": self.output, "precision": self.precision}

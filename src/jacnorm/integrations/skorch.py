@@ -1,4 +1,4 @@
-"""skorch's nets, for those who live in scikit-learn."""
+"""Nets of skorch, for use with scikit-learn."""
 
 from __future__ import annotations
 
@@ -17,14 +17,20 @@ from .watch import OnceAnEpoch, Watch, measures
 
 
 class RegularizedNet(NeuralNet):
-    """A NeuralNet that adds a penalty to the loss, with warm starts. Its history has the penalty and σ of
-    each batch, and once an epoch what `penalty.report` says.
+    """A NeuralNet that adds a penalty to the loss, and stores a vector per sample.
 
         RegularizedClassifier(Net, criterion=nn.CrossEntropyLoss, penalty__weight=0.01)
 
-    `penalty` is a class or an instance, as `criterion` is, so that a grid search can go over penalty__weight.
-    The Jacobian is that of what the module returns, or of `output` in it: let it be logits, not
-    probabilities. `precision` is that of `linearize`.
+    Its history has the penalty and σ of each batch, and once per epoch the numbers of `penalty.report`.
+    Arguments besides these are those of NeuralNet:
+
+    penalty
+        A class or an instance, as for `criterion`, so that a grid search can vary penalty__weight.
+    output
+        As in `linearize`: the tensor that J is the Jacobian of, if the module returns more than one. It
+        should be logits, not probabilities.
+    batch_norm, precision
+        As in `linearize`.
     """
 
     def __init__(
@@ -36,7 +42,7 @@ class RegularizedNet(NeuralNet):
         precision: torch.dtype | None = None,
         **kwargs: Any,
     ):
-        # First, or skorch takes an instance for a part.
+        # This comes first. Otherwise skorch would treat an instance as a part of the net.
         self.penalty, self.batch_norm, self.output, self.precision = penalty, batch_norm, output, precision
         super().__init__(*args, **kwargs)
 
@@ -78,4 +84,4 @@ class RegularizedNet(NeuralNet):
 
 
 class RegularizedClassifier(RegularizedNet, NeuralNetClassifier):
-    """A NeuralNetClassifier with a penalty."""
+    """A NeuralNetClassifier with a penalty. The arguments are those of `RegularizedNet`."""

@@ -18,23 +18,24 @@ from ..errors import InputError
 from ..penalties import Penalty
 from .watch import OnceAnEpoch, measures
 
-EPOCH = 10_000  # steps in the environment from one report to the next
+EPOCH = 10_000  # steps in the environment between two reports
 
 
 class Part(NamedTuple):
-    """A function of observations that an algorithm trains, and the call of its training step that uses it."""
+    """A function of observations that an algorithm trains, and the method that its training step calls."""
 
     owner: Any
-    call: str  # the name of a method: the first argument is the batch of observations
+    call: str  # the name of a method, whose first argument is the batch of observations
     function: Callable[..., Tensor]
-    takes_all: bool = False  # it is a function of what else the call is given, too
+    takes_all: bool = False  # whether the function also takes the other arguments of the call
 
 
 class AddedLoss(BaseCallback):
-    """Adds a value to the loss that an algorithm's own training step makes, whichever it is.
+    """Adds a value to the loss of an algorithm, without changing its training step.
 
-    The step calls `part.call` with its batch. What that returns then carries the value: when the loss is
-    differentiated, so is the value, as if it had been added. Clipping and the optimizer see the sum.
+    The training step calls `part.call` with its batch. The result of that call then carries the value: when
+    the loss is differentiated, the value is differentiated as well, as if it had been added to the loss.
+    Gradient clipping and the optimizer see the sum.
     """
 
     def __init__(self, of: str | None = None):
@@ -44,7 +45,7 @@ class AddedLoss(BaseCallback):
 
     @abstractmethod
     def value(self, observations: Tensor, *args: Any) -> Tensor:
-        """What is added, at the batch of this step."""
+        """The value to add, for the batch of this step."""
 
     @property
     def part(self) -> Part:
@@ -61,7 +62,7 @@ class AddedLoss(BaseCallback):
         def carrying(observations: Tensor, *args: Any, **kwargs: Any) -> Any:
             found = plain(observations, *args, **kwargs)
             if not torch.is_grad_enabled() or any(isinstance(a, Tensor) and a.requires_grad for a in args):
-                return found  # a target, or the critic as the actor's loss has it
+                return found  # the call is for a target, or for the critic in the loss of the actor
             value = self.value(observations, *args)
             if isinstance(found, Tensor):
                 return _Carrying.apply(found, value)
@@ -70,27 +71,28 @@ class AddedLoss(BaseCallback):
         setattr(owner, call, carrying)
 
     def _on_training_end(self) -> None:
-        delattr(self.part.owner, self.part.call)  # the class's own is there again
+        delattr(self.part.owner, self.part.call)  # this uncovers the method of the class
 
     def _on_step(self) -> bool:
         return True
 
 
 class JacobianPenalty(AddedLoss):
-    """Adds the penalty to the loss of any of these algorithms, and logs it; every 10,000 steps what
-    `penalty.report` says.
+    """A callback that adds the penalty to the loss of PPO, A2C, SAC, TD3, DDPG or DQN, and logs it.
 
         model.learn(100_000, callback=JacobianPenalty(jn.SpectralPenalty(weight=0.01)))
 
+    The penalty runs the network once more, on the observations of each batch. Every 10,000 steps in the
+    environment the callback logs `penalty.report`.
+
+    penalty
+        The penalty.
     of
-        "policy": the Jacobian of the mean action (of the scores, if actions are discrete) with respect to
-        the observations, at those of each batch. "critic": that of the values. By default the policy, and
-        for DQN the value network, which is all it has.
-
+        "policy" penalizes the Jacobian of the mean action with respect to the observations (of the scores, if
+        actions are discrete). "critic" penalizes the Jacobian of the values. The default is the policy. DQN
+        has only a value network, which is its default.
     precision
-        That of `jacnorm.linearize`.
-
-    PPO, A2C, SAC, TD3, DDPG and DQN. The penalty runs the network once more.
+        As in `jacnorm.linearize`.
     """
 
     def __init__(self, penalty: Penalty, of: str | None = None, *, precision: torch.dtype | None = None):
@@ -111,7 +113,7 @@ class JacobianPenalty(AddedLoss):
 
 
 class _Carrying(torch.autograd.Function):
-    """The output as it is; in the backward pass the value gets the gradient 1."""
+    """Returns the output unchanged. In the backward pass the value gets the gradient 1."""
 
     @staticmethod
     def forward(ctx: Any, output: Tensor, value: Tensor) -> Tensor:
@@ -134,7 +136,7 @@ def part_of(model: BaseAlgorithm, of: str | None = None) -> Part:
     elif networks["critic"] is not None:
         found = {"policy": _actor(networks["policy"]), "critic": _critics(networks["critic"])}
     else:
-        raise InputError(f"{type(model).__name__}: no policy or critic is known that a penalty could be on.")
+        raise InputError(f"{type(model).__name__} has no policy or critic that jacnorm can penalize.")
     wanted = of or next(iter(found))
     if wanted not in found:
         raise InputError(f"of={of!r}: {type(model).__name__} has {' and '.join(found)}.")
@@ -142,7 +144,7 @@ def part_of(model: BaseAlgorithm, of: str | None = None) -> Part:
 
 
 def _mean_action(policy: ActorCriticPolicy) -> Part:
-    """Of a Gaussian; of discrete actions, the scores."""
+    """The mean of a Gaussian policy; for discrete actions, the scores."""
 
     def mean(observations: Tensor) -> Tensor:
         features = BasePolicy.extract_features(policy, observations, policy.pi_features_extractor)
@@ -156,7 +158,7 @@ def _values(policy: ActorCriticPolicy) -> Part:
 
 
 def _actor(actor: Any) -> Part:
-    """SAC's, squashed by a tanh, or TD3's, which ends in one."""
+    """The mean action of SAC (squashed by a tanh), or the action of TD3 (whose network ends in a tanh)."""
     if not isinstance(actor, SquashedActor):
         return Part(actor, "forward", actor.forward)
 
@@ -167,7 +169,7 @@ def _actor(actor: Any) -> Part:
 
 
 def _critics(critic: Any) -> Part:
-    """All of them, of the same observations."""
+    """The values of all critics for the same observations."""
     plain = critic.forward
 
     def values(observations: Tensor, actions: Tensor) -> Tensor:

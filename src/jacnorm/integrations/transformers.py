@@ -21,15 +21,24 @@ STATE = "penalty.pt"
 
 
 class RegularizedTrainer(Trainer):
-    """A Trainer that adds the penalty to the loss, and logs it; once an epoch what `penalty.report` says.
+    """A Trainer that adds the penalty to the loss, and logs it.
 
         RegularizedTrainer(model, args, train_dataset=…, penalty=jn.SpectralPenalty(weight=0.01))
 
-    The Jacobian is that of the logits, or of `output` (a name, a position or a function), with respect to the
-    model's main input (`pixel_values`) or, where that is tokens, to their embeddings. With the samples'
-    positions in a column `index` of the train set (`indexing.WithIndex` makes one) the penalty starts warm.
-    `precision` is that of `linearize`. The penalty's state is kept in the checkpoints. A Trainer of your
-    own becomes class Mine(RegularizedTrainer, YourTrainer).
+    J is the Jacobian of the logits with respect to the main input of the model (`pixel_values`), or, if that
+    input is tokens, with respect to their embeddings. Once per epoch the Trainer logs `penalty.report`. The
+    state of the penalty is saved in the checkpoints. If the training set has a column `index` with the
+    positions of the samples (`indexing.WithIndex` makes one), the penalty stores a vector per sample. To
+    combine it with your own Trainer, write class Mine(RegularizedTrainer, YourTrainer).
+
+    Arguments besides these are those of Trainer:
+
+    penalty
+        The penalty.
+    batch_norm, precision
+        As in `linearize`.
+    output
+        As in `linearize`: the tensor that J is the Jacobian of, instead of the logits.
     """
 
     def __init__(
@@ -76,11 +85,11 @@ class RegularizedTrainer(Trainer):
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         if not self.args.gradient_checkpointing:
             return super().training_step(*args, **kwargs)
-        with unfused_attention:  # backward() recomputes what was computed
+        with unfused_attention:  # backward() may recompute attention, so the switch must still be on
             return super().training_step(*args, **kwargs)
 
     def _steps_not_divided_by(self, num_items_in_batch: Any) -> int:
-        """A loss that is a mean over all accumulated batches is not divided by their number any more."""
+        """The factor for a loss that is already a mean over all accumulated batches."""
         scaled = getattr(self, "loss_is_scaled_for_ga", None)
         if scaled is None:
             by_items = self.model_accepts_loss_kwargs and num_items_in_batch is not None
@@ -95,7 +104,7 @@ class RegularizedTrainer(Trainer):
         super().log(logs, *args, **kwargs)
 
     def _set_signature_columns_if_needed(self) -> None:
-        if self._signature_columns is None:  # else the column would be dropped
+        if self._signature_columns is None:  # without this, the Trainer would drop the column `index`
             super()._set_signature_columns_if_needed()
             columns: list[str] = self._signature_columns or []
             columns.append("index")
@@ -109,7 +118,7 @@ class RegularizedTrainer(Trainer):
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         super()._load_from_checkpoint(resume_from_checkpoint, model)
         file = Path(resume_from_checkpoint) / STATE
-        if file.exists():  # a plain Trainer may have begun
+        if file.exists():  # a plain Trainer may have written the checkpoint
             self.penalty.load_state_dict(torch.load(file, weights_only=True))
 
 

@@ -1,4 +1,4 @@
-"""The Jacobian of a model that someone else's training step calls."""
+"""The Jacobian of a model that the training step of another library calls."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from ..request import BatchNorm
 
 
 class Watch:
-    """Linearizes the first call of one of the modules in each step; they return what they always do.
+    """Linearizes the first call of one of the modules in each step. The modules return their usual results.
 
     >>> net, x = nn.Linear(4, 3), torch.randn(2, 4)
     >>> with Watch(net).step() as seen:
-    ...     loss = net(x).square().mean()  # anybody's code
+    ...     loss = net(x).square().mean()  # any code that calls net
     ...     J = seen.J
     >>> J
     Linearization((2, 4) -> (2, 3), engine='layerwise')
@@ -37,9 +37,9 @@ class Watch:
         self,
         *modules: nn.Module,
         batch_norm: BatchNorm = "flowing",
-        linearize: Callable[..., Linearization] = linearize,  # or a penalty's
-        output: Output = None,  # which of what they return
-        precision: torch.dtype | None = None,  # of products
+        linearize: Callable[..., Linearization] = linearize,  # or penalty.linearize
+        output: Output = None,  # as in `linearize`
+        precision: torch.dtype | None = None,  # as in `linearize`
     ):
         self._output = main_output if output is None else output
         self._calls = [_Call(module) for module in modules]
@@ -54,14 +54,14 @@ class Watch:
         if self._J is None:
             names = " or ".join(type(call.module).__name__ for call in self._calls)
             raise InputError(
-                f"The training step has not called {names}, so that there is no Jacobian to penalize. Name "
-                "the module that it does call."
+                f"The training step has not called {names}, so there is no Jacobian to penalize. Name "
+                "a module that it calls."
             )
         return self._J
 
     @contextmanager
     def step(self) -> Iterator[Watch]:
-        """While it lasts the modules are watched. J is forgotten at the end, with the graph it holds."""
+        """Watch the modules during one step. At the end J is dropped, with the graph that it holds."""
         with ExitStack() as stack:
             for call in self._calls:
                 forward = partial(self._forward, call, call.module.forward)
@@ -93,10 +93,10 @@ Run = Callable[[Tensor, tuple[Any, ...], dict[str, Any]], Any]
 
 
 class _Call:
-    """A module as a function from its main input to what it returns.
+    """A module as a function of its main input.
 
-    One object a module, since linearize remembers what it has seen of it. The arguments come along, so that
-    linearize can take a part of the batch.
+    There is one object per module, because linearize remembers what it has checked. The other arguments are
+    passed along, so that linearize can take a part of the batch.
     """
 
     def __init__(self, module: nn.Module):
@@ -111,13 +111,14 @@ class _Call:
 
 
 def main_output(result: Any) -> Any:
-    """The logits, or all of it."""
+    """The logits, or the whole result if it has none."""
     return parts_of(result).get(LOGITS, result) if not isinstance(result, Tensor) else result
 
 
 def _of_main_input(module: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Run]:
-    """x, and how to call with another: the first argument, or the embeddings of the tokens in it."""
-    # Hugging Face's models say which one it is.
+    """x, and a function that runs the module on another x. x is the main argument, or the embeddings of the
+    tokens in it."""
+    # Models of Hugging Face say which argument is the main one.
     name = getattr(module, "main_input_name", None) or _first_named(forward, kwargs)
     x = args[0] if args else kwargs.get(name)
     embed = getattr(module, "get_input_embeddings", None)
@@ -131,14 +132,14 @@ def _of_main_input(module: nn.Module, forward: Callable[..., Any], args: Any, kw
 
 
 def _first_named(forward: Callable[..., Any], kwargs: dict[str, Any]) -> str:
-    """By the order in which forward has them; names that it does not have come in that of the call."""
+    """The name that comes first in the signature of forward, or else first in the call."""
     return next(
         (name for name in inspect.signature(forward).parameters if name in kwargs), next(iter(kwargs), "")
     )
 
 
 def _with_embeddings(layer: nn.Module, e: Tensor, run: Callable[[], Any]) -> Any:
-    """Run with e in the place of what the layer gives on its first call (a decoder may share it)."""
+    """Run with e instead of the output of the layer's first call. (A decoder may call the layer again.)"""
     plain, waiting = layer.forward, [e]
 
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -149,29 +150,31 @@ def _with_embeddings(layer: nn.Module, e: Tensor, run: Callable[[], Any]) -> Any
 
 
 def name_of(penalty: Penalty) -> str:
-    """What the norm of a penalty is called in a log."""
+    """The name of a penalty's norm in a log."""
     return "sigma" if isinstance(penalty, SpectralPenalty | AnalyticPenalty) else "norm"
 
 
 def measures(penalty: Penalty, value: Tensor) -> dict[str, Tensor]:
-    """What to log: the penalty, and the mean norm as it was last found, whatever this step has paid."""
+    """The numbers to log: the penalty, and the mean norm of the last step that paid."""
     if value.dim() > 0:
         raise InputError(
-            "The penalty has reduction='none', a value for each sample, and what is added to the loss of a "
-            "trainer is one number: choose 'mean', 'sum' or 'max'."
+            "The penalty has reduction='none', which gives a value for each sample, but a trainer adds one "
+            "number to the loss: choose 'mean', 'sum' or 'max'."
         )
     found = {"penalty": value.detach()}
     if isinstance(penalty, NormPenalty) and penalty.norms is not None:
         found[name_of(penalty)] = penalty.norms.mean()
+    if isinstance(penalty, NormPenalty) and penalty.steering is not None:
+        found["penalty_weight"] = torch.tensor(penalty.weight)
     return found
 
 
 class OnceAnEpoch:
-    """`penalty.report` for a log, in the first step of each epoch that pays."""
+    """Calls `penalty.report` for a log, in the first step of each epoch that pays."""
 
     def __init__(self, penalty: Penalty | None):
         self._penalty = penalty
-        self._epoch: float | None = None  # that has its report
+        self._epoch: float | None = None  # the last epoch with a report
 
     def report(
         self,
@@ -181,9 +184,9 @@ class OnceAnEpoch:
         loss: Tensor | None = None,
         labels: Tensor | None = None,
     ) -> dict[str, float]:
-        """How good the estimate of the norm is, its share of the loss, its cost; nothing in all other steps.
+        """The numbers of `penalty.report` by name; empty in all steps but one per epoch.
 
-        A training does not end because it cannot be told: then there is a warning, and no report any more.
+        If the report fails, training continues: there is one warning, and no further report.
         """
         penalty = self._penalty
         if epoch == self._epoch or not isinstance(penalty, NormPenalty) or penalty.weight == 0:
@@ -197,8 +200,8 @@ class OnceAnEpoch:
         except (JacnormError, RuntimeError) as error:
             self._penalty = None
             warnings.warn(
-                "How good the penalty's estimate is is not logged, since the model cannot be run on a few "
-                f"samples of the batch ({type(error).__name__}: {error}). Training goes on.",
+                "The error of the penalty's estimate is not logged, because the model cannot run on a few "
+                f"samples of the batch ({type(error).__name__}: {error}). Training continues.",
                 stacklevel=2,
             )
             return {}

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: tensors in safetensors, the rest as JSON in the same file's header."""
+"""Files that are complete or absent: tensors in safetensors, all else as JSON in the header of the file."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def load_rest(path: Path) -> dict[str, Any]:
-    """What is not tensors."""
+    """Everything in a file except the tensors."""
     with _opened(path) as file:
         return _rest(file)
 

@@ -1,4 +1,4 @@
-"""The task: to classify images. Its network, its steps and its scores; another task has others."""
+"""The task of classifying images: its network, training step and scores."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from ..penalties import (
     AnalyticPenalty,
     FrobeniusPenalty,
     MarginPenalty,
+    NormPenalty,
     Penalty,
     SpectralBoundPenalty,
     SpectralPenalty,
@@ -44,7 +45,7 @@ SIGMA_IMAGES = 500  # enough for a mean; the exact σ of each costs as many prod
 
 
 class Classification(Run):
-    """Everything that an epoch changes."""
+    """The state that an epoch changes."""
 
     unit = "images"
 
@@ -60,7 +61,7 @@ class Classification(Run):
 
     @cached_property
     def split(self) -> DataSet:
-        """What it is trained and validated on."""
+        """The data for training and validation."""
         return trained_on(self.config, self.data).to(self.device)
 
     @cached_property
@@ -93,7 +94,7 @@ class Classification(Run):
             self.penalty.load_state_dict(part("penalty", tensors))
 
     def weights(self) -> dict[str, Tensor]:
-        """Those of a user's own net under its own names, so that it loads them as any others."""
+        """Those of a user's own net have the names that the net itself uses."""
         return (self.model if self.fingerprint is None else self.model.body).state_dict()
 
     @property
@@ -103,7 +104,7 @@ class Classification(Run):
         return {name: getattr(self.model, name).flatten().tolist() for name in ("mean", "std")}
 
     def load_weights(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Any]) -> None:
-        """From a file of any version: older ones have all of the model."""
+        """From a file of any version. Older files have the whole model."""
         found = dict(tensors)
         if "mean" in rest:
             scale = {name: getattr(self.model, name) for name in ("mean", "std")}
@@ -119,7 +120,7 @@ class Classification(Run):
         )
 
     def report(self, J: Linearization, index: Tensor | None, loss: Tensor, labels: Tensor) -> None:
-        """What the penalty says of itself, in the first step of an epoch that pays."""
+        """The penalty's report, from the first step of an epoch with a penalty."""
         self.reported |= self.reports.report(len(self.history), J, index, loss, labels)
 
     @property
@@ -131,10 +132,11 @@ class Classification(Run):
 
 
 def quality(m: Mapping[str, Any]) -> str:
-    """Of the penalty's estimate of σ, where there is one."""
+    """How good the penalty's estimate of σ is, and the weight if a target moves it."""
+    weight = f"  λ {m['penalty_weight']:.3g}" if "penalty_weight" in m else ""
     if "sigma_error" not in m:
-        return ""
-    return f"  estimate of σ {m['sigma_error']:+.0%}, cosine of its gradient {m['sigma_cosine']:.2f}"
+        return weight
+    return f"{weight}  estimate of σ {m['sigma_error']:+.0%}, cosine of its gradient {m['sigma_cosine']:.2f}"
 
 
 def load(config: RunConfig, data_root: Path | str | None, runs: Path) -> DataSet:
@@ -156,12 +158,12 @@ def start(
 
 
 def trained_on(config: RunConfig, data: DataSet) -> DataSet:
-    """With the split to validate on in the place of test."""
+    """The data, with the validation split in place of the test split."""
     return data.held_out(HELD_OUT, seed=0) if config.protocol == "held-out" else data
 
 
 def check_names(config: RunConfig) -> None:
-    """A user's own net is not looked for."""
+    """Does not look for a user's own net."""
     check_name(config.data)
     if config.net not in NETS and not is_own(config.net):
         raise NetError(
@@ -171,15 +173,16 @@ def check_names(config: RunConfig) -> None:
 
 def told(config: RunConfig, result: dict[str, Any]) -> str:
     test = result["test"]
+    last = result["history"][-1]
+    found = f"; λ ended at {last['penalty_weight']:.3g}" if "penalty_weight" in last else ""
     return (
         f"{config.label} on {config.data}: test accuracy {test['accuracy']:.2%}, loss {test['loss']:.4f}, "
-        f"mean σ {test['sigma']:.3f} ({test.get('sigma_of', 'normalized input')}, first "
-        f"{test['sigma_images']} {'images' if 'sigma_of' not in test else 'texts'})"
+        f"mean σ {test['sigma']:.3f} ({config.inputs}, first {test['sigma_images']} samples){found}"
     )
 
 
 def check_start(config: RunConfig, data: DataSet) -> None:
-    """Whether the net can be built and takes these images, before there is a folder or a process for it."""
+    """Check that the net can be built and takes these images, before a folder or a process is made."""
     if config.augment and data.train.images.dim() != 4:
         raise UsageError(
             f"augment = true: {data.name} has {data.what}; crops and mirror images are for images"
@@ -208,6 +211,7 @@ def make_penalty(config: RunConfig, rank: int = 0) -> Penalty | None:
     """
     common: dict[str, Any] = {"every": config.every, "budget": config.budget or None}
     lazy = {**common, "fraction": config.fraction, "seed": config.seed + rank}
+    steered = {**lazy, "target": config.target or None, "target_quantile": config.target_quantile or None}
     makers = {
         "spectral": lambda: SpectralPenalty(
             config.weight,
@@ -215,9 +219,9 @@ def make_penalty(config: RunConfig, rank: int = 0) -> Penalty | None:
             start="output" if config.warm_start else "random",
             h=config.h,  # type: ignore[arg-type]
             threshold=config.threshold,
-            **lazy,
+            **steered,
         ),
-        "frobenius": lambda: FrobeniusPenalty(config.weight, config.projections, **lazy),
+        "frobenius": lambda: FrobeniusPenalty(config.weight, config.projections, **steered),
         "spectral-bound": lambda: SpectralBoundPenalty(
             config.weight,
             config.iterations,
@@ -225,7 +229,7 @@ def make_penalty(config: RunConfig, rank: int = 0) -> Penalty | None:
             **common,
             seed=config.seed,
         ),
-        "analytic": lambda: AnalyticPenalty(config.weight, **lazy),
+        "analytic": lambda: AnalyticPenalty(config.weight, **steered),
         "margin": lambda: MarginPenalty(
             config.weight, config.radius, candidates=config.candidates, norm=config.radius_norm, **lazy
         ),
@@ -268,7 +272,15 @@ def train_epoch(run: Classification, split: Split, epoch: int, progress: Progres
         "seconds": seconds,
         "images_per_second": len(split) / seconds,
         **run.reported,
+        **_moved_weight(run.penalty),
     }
+
+
+def _moved_weight(penalty: Penalty | None) -> dict[str, float]:
+    """The weight, if a target moves it."""
+    if isinstance(penalty, NormPenalty) and penalty.steering is not None:
+        return {"penalty_weight": penalty.weight}
+    return {}
 
 
 def scheduled(config: RunConfig, epoch: int) -> float:
@@ -309,7 +321,7 @@ def train_step(
 
 
 def validate(run: Classification, split: Split, where: str = "validation") -> dict[str, float]:
-    """The last step of an epoch may be the one that went too far."""
+    """The scores; an error if the last step of the epoch diverged."""
     try:
         scores = score(run.model, split)
     except NonFiniteError as error:
@@ -335,5 +347,4 @@ def score(model: Normalized, split: Split, batch_size: int = 500) -> dict[str, f
         "accuracy": correct / len(split),
         "sigma": float(spectral_norm(J).sigma.mean()),
         "sigma_images": len(first),
-        **({} if model.at is None else {"sigma_of": f"at {model.at}"}),
     }

@@ -1,6 +1,4 @@
-"""The command line: parse, run, a user's mistake in one clear line, the options that commands share, and how
-the memory of a process of ours is kept.
-"""
+"""The command line: parsing, running, errors in one line, and the options that commands share."""
 
 from __future__ import annotations
 
@@ -29,10 +27,10 @@ COMMANDS = ("demo", "train", "evaluate", "measure", "card", "doctor", "sweep", "
 
 
 class Parser(argparse.ArgumentParser):
-    """Names the nearest option when one does not exist."""
+    """Suggests the nearest option when one does not exist."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """A command itself complains about what it does not know, not the parser above it."""
+        """Unknown options are reported by the command, not by the parser above it."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             hint = did_you_mean(unknown[0].partition("=")[0], list(self._option_string_actions))
@@ -45,7 +43,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def make_parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
-    """With the command that is named, or with all of them where none is."""
+    """With the named command only, or with all commands if none is named."""
     parser = Parser(
         prog="jacnorm",
         description="Measure and regularize the Jacobian of neural networks.",
@@ -62,7 +60,7 @@ def make_parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0, 1 for a run that failed, 2 for a mistake in what was asked."""
+    """The exit code: 0, 1 for a run that failed, 2 for a mistake of the user."""
     argv = sys.argv[1:] if argv is None else argv
     args = make_parser(argv).parse_args(argv)
     keep_memory()
@@ -154,7 +152,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def prepare_folder(option: str, folder: Path) -> None:
-    """Before the work, not after it."""
+    """Make the folder, or fail before the work begins."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What defines a run: the settings of classification, and the tasks that there are beside it."""
+"""What defines a run: the settings of classification, and the list of all tasks."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from .nets import is_own
 from .optimizers import NAMES as OPTIMIZERS
 from .settings import ONE_OR_MORE, PART, POSITIVE, Bound, Kind, Quantities, Settings, configured, setting
 from .settings import ConfigError as ConfigError  # others take it from here
+from .settings import target as target_setting
+from .settings import target_quantile as target_quantile_setting
 from .tasks.kinds import DQNSettings, GANSettings, PolicySettings
 from .wording import did_you_mean
 
@@ -21,15 +23,16 @@ if TYPE_CHECKING:
     from .data import DataSet
 
 METHODS = ("none", "l2", "spectral-bound", "frobenius", "spectral", "analytic", "margin", "adversarial")
-# A setting that makes another method of one, and what tables call it then.
+# Settings that change a method so much that tables give it another name.
 VARIANTS = {
     "spectral": ("warm_start", True, "spectral-warm"),
     "spectral-bound": ("convolution", "kernel", "spectral-bound-kernel"),
 }
 LABELS = (*METHODS, *(label for _, _, label in VARIANTS.values()))  # what a table may call a method
-# Settings with which a penalty costs less. A label tells them, so that an experiment can compare them.
+# Settings that make a penalty cheaper. They are part of the label, so that an experiment can compare them.
 CHEAPER = ("every", "budget", "precision")
-TOLD_BY_THE_LABEL = {"method", *(name for name, _, _ in VARIANTS.values()), *CHEAPER}
+STEERED = ("target", "target_quantile")
+TOLD_BY_THE_LABEL = {"method", *(name for name, _, _ in VARIANTS.values()), *CHEAPER, *STEERED}
 
 # Of the last epoch, on the test split; of the best and the mean of the last ten, on the validation split.
 QUANTITIES = dict.fromkeys(("accuracy", "best_accuracy", "late_accuracy"), ("points of accuracy", 2))
@@ -39,103 +42,107 @@ QUANTITIES = dict.fromkeys(("accuracy", "best_accuracy", "late_accuracy"), ("poi
 class RunConfig(Settings):
     """The defaults are the paper's LeNet runs, on the small data set that needs no download."""
 
-    task: str = setting("classification", "what is trained", ("classification",))
+    task: str = setting("classification", "the task", ("classification",))
     data: str = setting(
         "digits",
         "digits, kmnist, fashion-mnist, mnist or cifar10; or your own: an .npz with x and y, a folder of "
         "images by class, a .csv or .parquet table, package.module:factory",
     )
-    label_column: str = setting("", "the column of a table that has the classes")
+    label_column: str = setting("", "the column of a table with the classes")
     tokens: bool = setting(False, "x of your own data are tokens, whole numbers (N, length)")
     at: str = setting(
-        "", "of a net for tokens, the embedding that J begins at; with one embedding it is found without"
+        "", "for a net on tokens, the embedding at which J begins (default: the only one of the net)"
     )
-    data_fingerprint: str = setting("", "of your own data, as it was found; if given, the data must have it")
+    data_fingerprint: str = setting("", "the fingerprint of your own data; the data must match it")
     net: str = setting(
         "mlp", "mlp, lenet, vgg16, resnet18, or your own package.module:factory (called without arguments)"
     )
     output: str = setting(
-        "", "the output of your own net, if it has several: a name or a position; logits are found without"
+        "", "which output of your own net to use, by name or position (default: the logits)"
     )
-    width: float = setting(1.0, "scales the channels of vgg16 and resnet18", POSITIVE)
-    method: str = setting(
-        "spectral", "the regularizer; adversarial trains on images that PGD has changed", METHODS
-    )
+    width: float = setting(1.0, "factor on the number of channels of vgg16 and resnet18", POSITIVE)
+    method: str = setting("spectral", "the regularizer; adversarial trains on images changed by PGD", METHODS)
     weight: float = setting(
         0.01,
-        "its weight, λ",
+        "weight of the regularizer, λ",
         Bound(POSITIVE.holds, 'positive; method = "none" has no penalty'),
         method="l2 spectral-bound frobenius spectral analytic margin",
     )
-    optimizer: str = setting(
-        "sgd", "what takes the steps; with Adam begin at a learning rate of 0.001", OPTIMIZERS
+    optimizer: str = setting("sgd", "the optimizer; with Adam begin at a learning rate of 0.001", OPTIMIZERS)
+    learning_rate: float = setting(0.01, "learning rate", POSITIVE)
+    momentum: float = setting(
+        0.8, "momentum of SGD", Bound(lambda v: 0 <= v < 1, "in [0, 1)"), optimizer="sgd"
     )
-    learning_rate: float = setting(0.01, "of the optimizer", POSITIVE)
-    momentum: float = setting(0.8, "of SGD", Bound(lambda v: 0 <= v < 1, "in [0, 1)"), optimizer="sgd")
-    batch_size: int = setting(32, "images a step", POSITIVE)
+    batch_size: int = setting(32, "batch size", POSITIVE)
     epochs: int = setting(50, "passes over the train split", POSITIVE)
     schedule: str = setting(
-        "constant", "of the learning rate: constant, or down to 0 in half a cosine", ("constant", "cosine")
+        "constant", "learning rate schedule: constant, or cosine decay to 0", ("constant", "cosine")
     )
     augment: bool = setting(False, "random crop and horizontal flip")
-    autocast: bool = setting(False, "run the network in bfloat16, the weights stay in float32")
+    autocast: bool = setting(False, "run the network in bfloat16; the weights stay in float32")
     protocol: str = setting(
         "paper",
-        "validate on the test split, as the paper does, or on a sixth of train that is held out",
+        "validate on the test split (paper), or on a sixth of the train split that is held out",
         ("paper", "held-out"),
     )
     seed: int = setting(
         0,
-        "of the weights, the order of the images and all else that is random",
+        "random seed of the weights, the order of images and everything else",
         Bound(lambda v: 0 <= v < 2**63, "a whole number from 0 to 2^63 − 1"),
     )
     iterations: int = setting(1, "rounds of power iteration", ONE_OR_MORE, method="spectral-bound spectral")
     projections: int = setting(1, "random projections", ONE_OR_MORE, method="frobenius")
     warm_start: bool = setting(
-        True, "go on from each sample's last vector; the paper starts at random", method="spectral"
+        True, "start from the last vector of each sample; the paper starts at random", method="spectral"
     )
-    convolution: str = setting(  # whose norm bounds ‖J‖; Yoshida & Miyato take that of the reshaped kernel
+    convolution: str = setting(  # the operator's norm bounds ‖J‖; Yoshida & Miyato use the reshaped kernel
         "operator",
-        "norm of a convolution itself, or of its kernel as a matrix",
+        "take the norm of the convolution, or of its kernel as a matrix",
         ("operator", "kernel"),
         method="spectral-bound",
     )
     h: str = setting(
-        "identity", "the shape of the penalty", ("identity", "square", "hinge"), method="spectral"
+        "identity",
+        "shape of the penalty as a function of σ",
+        ("identity", "square", "hinge"),
+        method="spectral",
     )
-    threshold: float = setting(1.0, "of h = hinge", POSITIVE, method="spectral")
+    threshold: float = setting(1.0, "threshold of h = hinge", POSITIVE, method="spectral")
     batch_norm: str = setting(
         "flowing",
-        "whether the penalty's gradient passes through the batch's variance",
+        "flowing: the penalty's gradient passes through the batch statistics",
         ("fixed", "flowing"),
         first="fixed",
         method="frobenius spectral analytic margin",
     )
     every: int = setting(
         1,
-        "pay the penalty at every k-th step only, k times as much",
+        "add the penalty at every k-th step only, with k times its weight",
         ONE_OR_MORE,
         method="spectral-bound frobenius spectral analytic margin",
     )
     budget: float = setting(
         0.0,
-        "pay the penalty as often as a step may cost, in plain steps, as 1.15; 0 is no limit. The times of "
-        "this machine decide, so that a run is not repeated exactly",
+        "the average cost of a step, in plain steps: with 1.15 the penalty is added as often as that "
+        "allows; 0 is no limit. It is measured on this machine, so runs are not exactly repeatable",
         Bound(lambda v: v == 0 or v > 1, "above 1, or 0 for no limit"),
         method="spectral-bound frobenius spectral analytic margin",
     )
     precision: str = setting(
         "float32",
-        "of the products with J",
+        "precision of the products with J",
         ("float32", "bfloat16"),
         method="frobenius spectral analytic margin",
     )
     fraction: float = setting(
-        1.0, "of each batch that pays the penalty", PART, method="frobenius spectral analytic margin"
+        1.0,
+        "part of each batch that the penalty is computed on",
+        PART,
+        method="frobenius spectral analytic margin",
     )
     epsilon: float = setting(
         8 / 255,
-        "how far the attack may change a pixel, from 0 to 1, as 8/255",
+        "largest change of a pixel by the attack, from 0 to 1, as 8/255",
         Bound(PART.holds, "above 0 and at most 1, as 8/255 is"),
         method="adversarial",
     )
@@ -143,12 +150,17 @@ class RunConfig(Settings):
         10, "gradient steps of the attack on each batch", ONE_OR_MORE, method="adversarial"
     )
     radius: float = setting(
-        1.0, "how far from the boundary is far enough, of normalized input", POSITIVE, method="margin"
+        1.0, "distance to the boundary that is enough, in normalized input", POSITIVE, method="margin"
     )
-    radius_norm: str = setting("2", "the norm that this radius is measured in", ("2", "inf"), method="margin")
+    radius_norm: str = setting("2", "norm in which the radius is measured", ("2", "inf"), method="margin")
     candidates: int = setting(
-        1, "classes with the highest scores that may be the nearest", ONE_OR_MORE, method="margin"
+        1,
+        "how many of the highest-scoring classes are candidates for the nearest one",
+        ONE_OR_MORE,
+        method="margin",
     )
+    target: float = target_setting("frobenius spectral analytic")
+    target_quantile: float = target_quantile_setting("frobenius spectral analytic")
 
     told_by_the_label: ClassVar[set[str]] = TOLD_BY_THE_LABEL
 
@@ -164,6 +176,8 @@ class RunConfig(Settings):
             raise ConfigError(
                 f"budget = {self.budget:g} chooses `every` itself: leave out every = {self.every}"
             )
+        if self.target_quantile and not self.target:
+            raise ConfigError(f"target_quantile = {self.target_quantile:g} needs a target, which is 0")
 
     @property
     def quantities(self) -> Quantities:
@@ -175,8 +189,9 @@ class RunConfig(Settings):
         name, value, variant = VARIANTS.get(self.method, ("method", "", ""))
         label, settings = variant if getattr(self, name) == value else self.method, self.relevant()
         usual = type(self).__dataclass_fields__
-        cheaper = [one for one in CHEAPER if settings.get(one, usual[one].default) != usual[one].default]
-        return ", ".join([label, *(f"{one} {settings[one]}" for one in cheaper)])
+        others = (*CHEAPER, *STEERED)
+        told = [one for one in others if settings.get(one, usual[one].default) != usual[one].default]
+        return ", ".join([label, *(f"{one} {settings[one]}" for one in told)])
 
     @property
     def subject(self) -> str:
@@ -191,6 +206,11 @@ class RunConfig(Settings):
     def how_to_read(self) -> dict[str, Any]:
         """What `load` has to know of a user's own data."""
         return {"label": self.label_column, "tokens": self.tokens or bool(self.at)}
+
+    @property
+    def inputs(self) -> str:
+        """What σ is with respect to."""
+        return "the tokens' embedding" if self.how_to_read["tokens"] else "normalized input"
 
     def with_data(self, data: DataSet) -> RunConfig:
         """With the fingerprint of a user's own data, which tells it from another file under the same name."""
@@ -230,7 +250,7 @@ KINDS: dict[str, Kind] = {
 
 
 def make_config(settings: Mapping[str, Any]) -> Settings:
-    """The settings of the task that is named; without a name, of classification."""
+    """The settings of the task that is named, classification by default."""
     task = settings.get("task", "classification")
     if task not in KINDS:
         raise ConfigError(f"task = {task!r}: {did_you_mean(str(task), KINDS)}")

@@ -1,10 +1,10 @@
-"""Mistakes of a command's user, as against runs that fail: they end with exit code 2."""
+"""Mistakes of the user of a command. They end with exit code 2, and failed runs with 1."""
 
 from ..errors import JacnormError
 
 
 class UsageError(JacnormError):
-    """What was asked for does not exist or makes no sense; the message says what to do."""
+    """Something that a user named does not exist or makes no sense. The message says what to do."""
 
 
 class DataError(UsageError):

@@ -1,4 +1,4 @@
-"""How methods look, the same in every figure: lines that stay apart in black and white."""
+"""How methods look in every figure: lines that can be told apart in black and white."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 Look = dict[str, Any]
 
-# As tables call the methods; a method of which a figure has several settings keeps its colour.
+# By the names that tables use. Several settings of one method share its colour.
 LOOKS: dict[str, Look] = {
     "none": {"color": "0.35", "linestyle": ":", "marker": "o"},
     "l2": {"color": "#7a5195", "linestyle": "--", "marker": "s"},
@@ -36,7 +36,7 @@ SETTINGS: tuple[Look, ...] = (  # of the second, third, … setting of a method
 
 
 def looks(names: Iterable[str]) -> list[Look]:
-    """Of labels as "spectral" or "spectral, weight = 0.1"; what is no method gets one that is left.
+    """For labels such as "spectral" or "spectral, weight = 0.1". Unknown methods get a look that is free.
 
     >>> first, second = looks(["spectral, weight = 0.1", "spectral, weight = 1"])
     >>> first["color"] == second["color"], first["marker"] == second["marker"]

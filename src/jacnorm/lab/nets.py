@@ -1,4 +1,4 @@
-"""The paper's networks (appendix A.1), and what people compare them with."""
+"""The paper's networks (appendix A.1), and others to compare with."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class NetError(UsageError):
-    """A network cannot be built as asked."""
+    """A network cannot be built as the settings say."""
 
 
 class LeNet(nn.Sequential):
@@ -251,7 +251,7 @@ def _on_tokens(body: nn.Module, data: DataSet, at: str | None) -> OnTokens:
 
 
 def is_own(net: str) -> bool:
-    """package.module:factory, not one of ours, which never change under one name."""
+    """A user's net, package.module:factory. Its code may change; ours never changes under one name."""
     return ":" in net
 
 

@@ -61,7 +61,7 @@ def sensitivity_picture(
 
 
 def noise_picture(path: Path, levels: Sequence[float], curves: dict[str, list[float]]) -> None:
-    """Accuracy as the noise grows, a line a method, told apart without colour too."""
+    """Accuracy as the noise grows: a line for each method, distinct without colour."""
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     for (name, accuracies), look in zip(curves.items(), looks(curves), strict=True):

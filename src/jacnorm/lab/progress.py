@@ -1,4 +1,4 @@
-"""A bar on a terminal, a line an epoch in a log file, nothing when quiet."""
+"""A bar on a terminal, a line per epoch in a log file, nothing when quiet."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tqdm import tqdm
 if TYPE_CHECKING:
     from .run import Run
 
-LOG_SECONDS = 30  # a log file hears of an epoch under way no more often than this
+LOG_SECONDS = 30  # least time between two lines about an unfinished epoch in a log file
 
 
 class Progress:
-    """`listeners` get each epoch's metrics, too (TensorBoard)."""
+    """`listeners`, such as TensorBoard, also get the metrics of each epoch."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Progress:
                 self._bar = None
 
     def step_done(self, amount: int, words: Callable[[], str] = str) -> None:
-        """Some work, and how it stands, which is asked for when there is time to read it."""
+        """Count some work. `words` describes the state; it is called only when the bar is drawn."""
         self._seen += amount
         if self._bar is not None:
             self._bar.update(amount)
@@ -102,7 +102,7 @@ def duration(seconds: float) -> str:
 
 
 class Tally:
-    """What the steps of an epoch come to. Numbers are added up when somebody reads them, not at each step."""
+    """Sums over the steps of an epoch. They are computed when they are read, not at each step."""
 
     def __init__(self) -> None:
         self._images: list[float] = []

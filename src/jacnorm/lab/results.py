@@ -1,14 +1,14 @@
-"""The results of an experiment: a file beside its own, one JSON object a line, to which lines are added.
+"""The results of an experiment: a file beside the experiment, one JSON object per line. Lines are only added.
 
     paper/table1-kmnist/experiment.toml   paper/table1-kmnist/results.jsonl
     paper/checks/rate-kmnist.toml         paper/checks/results.jsonl#rate-kmnist
     my.toml                               my.jsonl
 
-Experiments of one folder share its results.jsonl, where there is one: after # stands the experiment whose
-lines are meant, which say `of` whom they are.
+Experiments of one folder share its results.jsonl, if there is one. Each line then names its experiment in
+`of`, and a path names it after #.
 
-A line is a run, or what was measured of a network. It is written in one piece under a lock. After a kill at
-any moment at most the last line is cut short: it does not count, and the next one to write removes it.
+A line is a run, or a measurement of a network. It is written in one piece under a lock. If the process is
+killed, at most the last line is cut short. It does not count, and the next process that writes removes it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import IO, Any
 from .errors import UsageError
 from .wording import count
 
-VERSION = 1  # what names none is of version 1
+VERSION = 1  # of records without a version, too
 SHOWN = 3  # of a list of runs
 Result = dict[str, Any]
 
@@ -44,17 +44,17 @@ class NewerVersionError(ResultError):
 
 @dataclass(frozen=True)
 class Results:
-    """What a file holds. What cannot be used is named, never dropped in silence."""
+    """The content of a file. Lines that cannot be used are named, never silently dropped."""
 
     records: Mapping[str, Result] = field(default_factory=dict)  # by the run's id
     newer: Mapping[str, str] = field(default_factory=dict)  # id -> what is wrong: a newer jacnorm wrote it
     damaged: tuple[str, ...] = ()
-    unasked: tuple[str, ...] = ()  # a warning of runs that an experiment does not ask for, if there are any
+    unwanted: tuple[str, ...] = ()  # a warning of records of runs that the experiment does not have
 
     @property
     def warnings(self) -> tuple[str, ...]:
         unusable = tuple(f"{text}: skipped" for text in (*self.damaged, *self.newer.values()))
-        return unusable + self.unasked
+        return unusable + self.unwanted
 
 
 def results_file(experiment: Path, folder: Path | None = None) -> Path:
@@ -81,7 +81,7 @@ def experiment_name(file: Path) -> str:
 
 
 def neighbours(file: Path) -> list[Path]:
-    """The results of other experiments beside this one, which may have the same runs."""
+    """Results of other experiments beside this one. They may contain the same runs."""
     if _file_and_part(file)[0].name == "results.jsonl":
         found = set(file.absolute().parent.parent.glob("*/*.jsonl"))
     else:
@@ -91,7 +91,7 @@ def neighbours(file: Path) -> list[Path]:
 
 
 def experiment_file(beside: Path, name: str) -> Path:
-    """As another one's file calls it: by a path from there, without /experiment.toml or .toml at its end."""
+    """The file of an experiment that another file names, by a path without /experiment.toml or .toml."""
     path = Path(os.path.normpath(beside.parent / name))
     folder = path / "experiment.toml"
     return folder if folder.exists() else path.with_name(f"{path.name}.toml")
@@ -102,18 +102,18 @@ def _has_a_folder(file: Path) -> bool:
 
 
 def read_results(file: Path) -> Results:
-    """Nothing if there is no such file."""
+    """Empty if there is no such file."""
     whole, part = _file_and_part(file)
     return _of_part(_read_parts(whole), part)
 
 
 def _of_part(parts: Mapping[str, Results], name: str) -> Results:
-    """What is damaged may be of any."""
+    """Damaged lines may belong to any experiment, so all of them get the warning."""
     return parts.get(name, Results(damaged=next(iter(parts.values())).damaged if parts else ()))
 
 
 def written_at(file: Path) -> tuple[int, ...]:
-    """Changes whenever a result comes; nothing if there is no such file."""
+    """Changes whenever a result is added; empty if there is no such file."""
     whole, _ = _file_and_part(file)
     try:
         status = whole.stat()
@@ -125,7 +125,7 @@ def written_at(file: Path) -> tuple[int, ...]:
 
 
 def _read_parts(file: Path) -> Mapping[str, Results]:
-    """Parsed once for each time it was written, since sweeps ask often."""
+    """Parsed once after each change, since sweeps read it often."""
     written = written_at(file)
     return _read(file, *written) if written else {}
 
@@ -139,7 +139,7 @@ def _read(file: Path, *_written: int) -> Mapping[str, Results]:
 
 
 def _parse(file: Path, content: bytes) -> dict[str, Results]:
-    """By whom the lines are of; "" for those of the file's own experiment."""
+    """By the experiment that lines name in `of`; "" for those of the file's own experiment."""
     records: defaultdict[str, dict[str, Result]] = defaultdict(dict)
     newer: defaultdict[str, dict[str, str]] = defaultdict(dict)
     damaged = []
@@ -184,21 +184,21 @@ def _object(where: str, text: bytes) -> Result:
 
 
 def merged(before: Result, record: Result) -> Result:
-    """What is measured of a network comes in parts; one that is measured again replaces the old one."""
+    """Measurements of a network come in parts. A part that is measured again replaces the old one."""
     several = [name for name in ("settings", "attacks") if name in record]
     parts: Result = {name: before.get(name, {}) | record[name] for name in several}
     return {**before, **record, **parts}
 
 
 def select(file: Path, known: Collection[str]) -> Results:
-    """What a file has of the runs asked for; a warning if it has others."""
+    """The records of these runs in a file, and a warning if it has records of other runs."""
     found = read_results(file)
     records = {name: record for name, record in found.records.items() if name in known}
     if not (others := [name for name in found.records if name not in known]):
         return replace(found, records=records)
     some = ", ".join(others[:SHOWN]) + (f" and {len(others) - SHOWN} more" if len(others) > SHOWN else "")
-    asked = f"{count(len(others), 'result')} of runs that this experiment does not ask for"
-    return replace(found, records=records, unasked=(f"{file}: {asked}: skipped ({some})",))
+    others_found = f"{count(len(others), 'result')} of runs that this experiment does not ask for"
+    return replace(found, records=records, unwanted=(f"{file}: {others_found}: skipped ({some})",))
 
 
 def append_result(file: Path, record: Result) -> None:
@@ -229,7 +229,7 @@ def is_there(record: Result, found: Results) -> bool:
 
 @contextmanager
 def _locked(file: Path) -> Iterator[IO[bytes]]:
-    """Open for this process alone; the system lets go of the lock when it dies, however."""
+    """Open for this process alone. The system releases the lock when the process dies, for any reason."""
     while True:
         with file.open("a+b") as opened:
             fcntl.flock(opened, fcntl.LOCK_EX)
@@ -248,7 +248,7 @@ def _is_still(opened: IO[bytes], file: Path) -> bool:
 
 
 def read_result(path: Path) -> Result:
-    """A file with one JSON object, as a run's folder and an evaluation have them."""
+    """A file with one JSON object, as in the folder of a run or an evaluation."""
     try:
         return _object(str(path), path.read_bytes())
     except OSError as error:
@@ -256,12 +256,12 @@ def read_result(path: Path) -> Result:
 
 
 def validation_loss(result: Result) -> float:
-    """At the end: what the paper chooses settings by. A run that diverged is as bad as can be."""
+    """The loss at the end, by which the paper chooses settings; infinite if the run diverged."""
     return loss(result, "validation_loss")
 
 
 def loss(result: Result, quantity: str, sign: int = 1) -> float:
-    """At the end, by a quantity of each epoch; −1 is for one that is good when it is high."""
+    """The last value of a quantity of each epoch; sign = −1 if high values are good."""
     return math.inf if has_diverged(result) else sign * float(result["history"][quantity][-1])
 
 
@@ -271,7 +271,7 @@ def has_diverged(result: Result) -> bool:
 
 
 def short(value: Any) -> Any:
-    """Six digits are more than any of these numbers is good for."""
+    """Rounded to six digits: none of these numbers is more exact."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
     if isinstance(value, dict):
@@ -280,7 +280,7 @@ def short(value: Any) -> Any:
 
 
 def add_results(old: Path, file: Path) -> int:
-    """Of another file, or of a folder with a file for each; how many there are. It can be done again."""
+    """Add results of another file, or of a folder with a file per run; how many. Repeating it is safe."""
     if old.is_dir():
         found = [read_result(one) for one in sorted(old.glob("*.json"))]
     else:

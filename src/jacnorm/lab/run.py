@@ -38,7 +38,7 @@ class Share:
 
     @property
     def first(self) -> bool:
-        """The one process that writes files and speaks."""
+        """Whether this is the process that writes files and prints."""
         return self.rank == 0
 
     def of(self, batch: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ class Share:
         return self.of(batch) if len(batch) > self.rank else batch[:1]
 
     def weight(self, batch: Tensor) -> float:
-        """What a mean over this share counts for in the average over the processes."""
+        """The weight of a mean over this share in the average over processes."""
         return len(self.of(batch)) * self.world / len(batch)
 
     def spread(self, body: nn.Module) -> nn.Module:
@@ -86,7 +86,7 @@ def processes(device: torch.device) -> Iterator[Share]:
 
 
 class Run(ABC):
-    """A training under way, and what a task is to the loop around it: an epoch, a test, a checkpoint."""
+    """A training under way. Each task implements its epoch, its test and its checkpoint."""
 
     unit = "steps"  # what progress counts ...
     work: int  # ... and how many there are in an epoch
@@ -95,41 +95,41 @@ class Run(ABC):
     def __init__(self, config: Settings, share: Share):
         self.share = share
         self.settings = config
-        self.history: list[dict[str, Any]] = []  # one entry an epoch
+        self.history: list[dict[str, Any]] = []  # one entry per epoch
 
     @abstractmethod
     def epoch(self, epoch: int, progress: Progress) -> dict[str, Any]:
-        """One more, and what is measured after it. What is random in it depends on seed and epoch alone."""
+        """Train one epoch and measure after it. Random numbers depend on the seed and the epoch alone."""
 
     @abstractmethod
     def test(self) -> dict[str, float]:
-        """What is measured in the end."""
+        """The numbers measured at the end."""
 
     @abstractmethod
     def tensors(self) -> dict[str, Tensor]:
-        """All that the next epochs need."""
+        """The state that the next epochs need."""
 
     @abstractmethod
     def load(self, tensors: Mapping[str, Tensor]) -> None: ...
 
     @abstractmethod
     def weights(self) -> dict[str, Tensor]:
-        """What is kept of it in the end."""
+        """The tensors that are kept at the end."""
 
     @property
     def beside_weights(self) -> dict[str, Any]:
-        """What goes into their file that is no tensor."""
+        """What is stored beside the weights and is no tensor."""
         return {}
 
     @abstractmethod
     def line(self, metrics: Mapping[str, Any]) -> str:
-        """An epoch, for a log file."""
+        """A line about an epoch, for a log file."""
 
     def keep_pictures(self, folder: Path) -> None:  # noqa: B027
-        """In the end, if there is something to see."""
+        """Called at the end, for tasks with something to see."""
 
     def seed(self, epoch: int) -> int:
-        """Of its own for every epoch of every run."""
+        """A different seed for every epoch of every run."""
         return (self.settings.seed * 1_000_003 + epoch) % 2**63
 
     @property
@@ -144,7 +144,7 @@ class Run(ABC):
 
 
 def environment(device: torch.device | str) -> dict[str, Any]:
-    """Where a result came from."""
+    """Versions and machine of a result."""
     return {
         "jacnorm": __version__,
         "torch": torch.__version__,

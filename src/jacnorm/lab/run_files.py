@@ -61,13 +61,13 @@ class RunFiles:
         checkpoint.write_json(self.result, result)
 
     def _check_settings(self, config: Settings) -> None:
-        """Those that the method looks at; others make no other run."""
+        """Compares the settings that matter for the method."""
         before, now = read_settings(self.folder).relevant(), config.relevant()
         if changed := [f"{k} was {before[k]!r}" for k in now if k in before and before[k] != now[k]]:
             raise UsageError(f"{self.folder} is a run with other settings: {', '.join(changed)}")
 
     def load(self, run: Run) -> None:
-        """Go on from the checkpoint, if there is one."""
+        """Continue from the checkpoint, if there is one."""
         if not self.checkpoint.exists():
             return
         tensors, rest = checkpoint.load(self.checkpoint)
@@ -80,7 +80,7 @@ class RunFiles:
 
 
 def read_settings(folder: Path | str) -> Settings:
-    """What a run's folder was trained with."""
+    """The settings of the run in a folder."""
     path = Path(folder, "config.json")
     try:
         return make_config(json.loads(path.read_text()))
@@ -91,7 +91,7 @@ def read_settings(folder: Path | str) -> Settings:
 
 
 def read_config(folder: Path | str) -> RunConfig:
-    """The same of a classifier."""
+    """The settings of the classifier in a folder."""
     config = read_settings(folder)
     if not isinstance(config, RunConfig):
         raise UsageError(f"{folder} is a run of --task {config.task}; a classifier is needed here")
@@ -131,7 +131,7 @@ def _fill(
     rest: Mapping[str, Any],
     folder: Path,
 ) -> None:
-    """With stored weights, if they are of this very net."""
+    """Load stored weights, if they belong to this very net."""
     another = UsageError(f"{folder} was trained with another {run.settings.architecture[0]}: {CHANGED_NET}")
     if rest.get("fingerprint", run.fingerprint) != run.fingerprint:  # older files have none
         raise another
@@ -142,19 +142,19 @@ def _fill(
 
 
 def marked(run: Run) -> dict[str, str]:
-    """What a file says of a user's own net."""
+    """What a file records about a user's own net."""
     return {} if run.fingerprint is None else {"fingerprint": run.fingerprint}
 
 
 def marked_with(folder: Path) -> str | None:
-    """The fingerprint that a run's checkpoint has, if it has one."""
+    """The fingerprint in a run's checkpoint, if it has one."""
     file = folder / "checkpoint.safetensors"
     return checkpoint.load_rest(file).get("fingerprint") if file.exists() else None
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[bool]:
-    """Whether this run is ours to train. The system lets go of a lock when its process dies, however."""
+    """Whether this run is ours to train. The system releases the lock when the process dies."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         opened = (folder / "lock").open("w")
@@ -170,9 +170,9 @@ def locked(folder: Path) -> Iterator[bool]:
 
 
 def tidy(folder: Path) -> None:
-    """Remove what one that was killed left half written. Only the process that has the lock may.
+    """Remove the half-written files of a process that was killed. Only the holder of the lock may.
 
-    (Not `failures.json`, which sweeps write without it, and nothing that is not ours.)
+    `failures.json` stays, since sweeps write it without the lock. So do files that are not ours.
     """
     ours = ("config.json", "result.json", "metrics.jsonl", "checkpoint.safetensors", "weights.safetensors")
     for file in (file for name in ours for file in folder.glob(f".{name}.*")):

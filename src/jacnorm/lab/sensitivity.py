@@ -46,7 +46,7 @@ def sensitivities(
 
 
 def _linearized(model: nn.Module, chunk: Tensor, at: str | None, start: int) -> Linearization:
-    """Where NaN comes out, the error says for which sample first."""
+    """If the result is NaN, the error names the first such sample."""
     try:
         return linearize(model, chunk, at=at)
     except NonFiniteError as error:
@@ -57,7 +57,7 @@ def _linearized(model: nn.Module, chunk: Tensor, at: str | None, start: int) -> 
 
 @torch.no_grad()
 def directions(model: nn.Module, x: Tensor, k: int, at: str | None = None) -> SingularVectors:
-    """The k changes of each of these few inputs that the output sees most."""
+    """The k directions of change to which the output is most sensitive, for each of a few inputs."""
     found = singular_vectors(linearize(model.eval(), x, at=at), k)
     return SingularVectors(*(part.cpu() for part in found))
 

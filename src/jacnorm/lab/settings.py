@@ -1,5 +1,5 @@
-"""How the settings of a task are written down: each once, with its default, its help, what it may be and what
-looks at it. The command line, the checks of files and the id of a run are made from the fields.
+"""How the settings of a task are declared: once, with default, help, permitted values and the methods that
+use them. The command line, the checks of files and the id of a run follow from the fields.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def setting(
 ) -> Any:
     """A field of a config: its default, its help, and a bound or the choices that there are.
 
-    `only` names another setting and the values of it with which this one is looked at. With others it makes
-    no other run. `first` is the default of the first version, where that was another: ids must stay.
+    `only` names another setting, and the values of it for which this one matters. Otherwise it is ignored and
+    does not change the id. `first` is the default of the first version, if it was different: ids must stay.
     """
     first = default if first is None else first
     conditions = {name: tuple(values.split()) for name, values in only.items()}
@@ -54,12 +54,30 @@ def setting(
     )
 
 
+def target(methods: str) -> Any:
+    """The same in all tasks whose penalties are on a norm."""
+    return setting(
+        0.0,
+        "the mean norm to aim for, as it is measured in training (of frobenius, ‖J‖²); the weight is where "
+        "the search begins. 0 for none",
+        Bound(lambda v: 0 <= v < float("inf"), "above 0, or 0 for none"),
+        method=methods,
+    )
+
+
+def target_quantile(methods: str) -> Any:
+    text = "aim with this quantile of the norms, as 0.95, in the place of the mean; 0 for the mean"
+    return setting(
+        0.0, text, Bound(lambda v: 0 <= v < 1, "between 0 and 1, or 0 for the mean"), method=methods
+    )
+
+
 @dataclass(frozen=True)
 class Settings:
-    """What defines a run of any task. By one version, on one kind of machine, two runs with equal settings
-    have equal results.
+    """What defines a run of any task. Runs with equal settings have equal results, if version and kind of
+    machine are the same.
 
-    A task says its own: fields made by `setting`, these among them, with its defaults.
+    A task adds its own fields, made by `setting`, and gives these their defaults.
     """
 
     task: str
@@ -68,11 +86,11 @@ class Settings:
     epochs: int
     seed: int = setting(
         0,
-        "of all that is random",
+        "random seed",
         Bound(lambda v: 0 <= v < 2**63, "a whole number from 0 to 2^63 − 1"),
     )
 
-    # What runs are compared by when one is chosen: a number of each epoch, 1 if low is good, −1 if high is.
+    # By what a run is chosen: a number of each epoch; 1 if low is good, −1 if high is good.
     criterion: ClassVar[tuple[str, int]] = ("validation_loss", 1)
     told_by_the_label: ClassVar[set[str]] = {"method"}
 
@@ -105,12 +123,12 @@ class Settings:
 
     @property
     def subject(self) -> str:
-        """What is trained, in a word that may stand in the name of a folder."""
+        """What is trained, as a word for the name of a folder."""
         raise NotImplementedError
 
     @property
     def source(self) -> str:
-        """What has to be loaded for it."""
+        """The data that it needs."""
         return self.subject
 
     @property
@@ -119,24 +137,24 @@ class Settings:
         return (self.subject,)
 
     def with_data(self, data: Any) -> Settings:
-        """With what tells the data of this run from others under the same name."""
+        """With what distinguishes the data of this run from others under the same name."""
         return self
 
     @property
     def own_net(self) -> str | None:
-        """A net of the user's, whose code may change."""
+        """The user's own net, whose code may change."""
         return None
 
     @property
     def strength(self) -> str:
-        """The same of how strongly it is regularized."""
+        """How strongly it is regularized, as a word for the name of a folder."""
         return f"{self.weight:g}" if "weight" in self.relevant() else ""
 
     @cached_property
     def id(self) -> str:
         """Readable in front, unique behind.
 
-        Settings at their first default do not count, so that one that is added later leaves ids as they are.
+        Settings at their first default do not count. So a setting that is added later leaves ids as they are.
         """
         defaults = {one.name: one.metadata["first"] for one in fields(self)}
         told = {name: value for name, value in self.relevant().items() if value != defaults[name]}
@@ -163,7 +181,7 @@ def configured(kind: Kind, settings: Mapping[str, Any]) -> Settings:
 
 
 def read_as(kind: type) -> Callable[[Any], Any]:
-    """What makes a value of this type from one that fits, or from a word of the command line."""
+    """Converts a value that fits, or a word of the command line, to this type."""
     return number if kind is float else kind
 
 

@@ -1,6 +1,6 @@
 """Training of any task, from settings to a folder with weights, metrics and a result.
 
-Classification is one task; what else there is beside it are modules of their own.
+Classification is one task. Each other task is a module of its own.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ class Task(Protocol):
     """A module with these functions. Its settings are in `config.KINDS`."""
 
     def check_names(self, config: Any) -> None:
-        """What the settings name exists, as far as that can be told at once."""
+        """Check that data sets, nets and environments exist, as far as this is quick."""
 
     def load(self, config: Any, data_root: Path | str | None, runs: Path) -> Any:
-        """The data of a run, from where data sets are or from other runs."""
+        """The data of a run, from the data sets or from other runs."""
 
     def check_start(self, config: Any, data: Any) -> None:
-        """A run can begin: told before there is a folder or a process for it."""
+        """Check that a run can start, before a folder or a process is made."""
 
     def start(
         self, config: Any, data: Any, device: torch.device | str, share: Share | None = None
     ) -> Run: ...
 
     def told(self, config: Any, result: dict[str, Any]) -> str:
-        """A finished run, in a line."""
+        """A line about a finished run."""
 
 
 MODULES = {
@@ -48,7 +48,7 @@ MODULES = {
 
 
 def task_of(config: Settings) -> Task:
-    """Imported when it is needed: tasks have dependencies of their own."""
+    """Imported when needed, since tasks have their own dependencies."""
     try:
         return cast(Task, import_module(f".{MODULES[config.task]}", __package__))
     except ModuleNotFoundError as error:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 NOTHING = "–"
 
-# What people type out of habit.
+# Names that people type out of habit.
 HABITS = {"lr": "learning_rate", "lambda": "weight", "lambd": "weight", "batch": "batch_size", "model": "net"}
 
 
@@ -40,7 +40,7 @@ def in_words(value: object) -> str:
     >>> in_words(None), in_words(True), in_words(1e-4), in_words("lenet")
     ('–', 'yes', '0.0001', 'lenet')
     """
-    if value is None:  # of no meaning for the method
+    if value is None:  # the method does not use it
         return NOTHING
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -48,7 +48,7 @@ def in_words(value: object) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as their content, the first to the left, the others to the right."""
+    """Columns as wide as their content, the first aligned left, the others right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join((row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:]))) for row in rows
@@ -56,7 +56,7 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
-    """The first row is the header; columns as in `table`."""
+    """The first row is the header. Columns are aligned as in `table`."""
     head, *body = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     rule = [":--", *("--:" for _ in head[1:])]
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *body))
@@ -89,5 +89,5 @@ def mean_sd(mean: float, sd: float, digits: int = 2) -> str:
 
 
 def spread(values: pd.Series, digits: int = 2) -> str:
-    """Mean ± standard deviation of what is there of them."""
+    """Mean ± standard deviation of the values that are not missing."""
     return mean_sd(values.mean(), values.std(), digits)

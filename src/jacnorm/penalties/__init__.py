@@ -1,4 +1,4 @@
-"""Penalties: a Linearization in, a scalar to add to the loss out. Warm-start state lives here."""
+"""Penalties: each takes a Linearization and returns a scalar to add to the loss. Stored vectors live here."""
 
 from .analytic import AnalyticPenalty
 from .base import Penalty
@@ -10,6 +10,7 @@ from .singular_values import InducedPenalty, NuclearBoundPenalty, SchattenPenalt
 from .spectral import SpectralPenalty
 from .spectral_bound import SpectralBoundPenalty, product_bound
 from .square_maps import SpectralRadiusPenalty, TracePenalty
+from .suggest import Suggestion, suggest_weight
 from .weight_decay import WeightDecay
 
 __all__ = [
@@ -25,7 +26,9 @@ __all__ = [
     "SpectralBoundPenalty",
     "SpectralPenalty",
     "SpectralRadiusPenalty",
+    "Suggestion",
     "TracePenalty",
     "WeightDecay",
     "product_bound",
+    "suggest_weight",
 ]

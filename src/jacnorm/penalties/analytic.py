@@ -1,4 +1,4 @@
-"""The spectral norm from all rows of J: what the paper calls analytical, for comparison."""
+"""The spectral norm from all rows of J, for comparison. The paper calls it analytical."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from .norm import Common, NormPenalty, held
 
 
 class AnalyticPenalty(NormPenalty):
-    """weight · mean_i ‖J(x_i)‖₂ without iteration. It costs a product for every output."""
+    """weight · mean_i ‖J(x_i)‖₂, exact and without iteration. It costs one product per output.
+
+    `penalty(J)` returns a scalar. All of J is held in memory; if it is too large, `InputError` is raised.
+    Further arguments are those of `NormPenalty`.
+    """
 
     def __init__(self, weight: float = 0.01, **common: Unpack[Common]):
         super().__init__(weight, **common)

@@ -1,4 +1,4 @@
-"""What all penalties share: a weight, a pace, and random vectors that do not disturb anyone else's."""
+"""The base class of all penalties: a weight, a pace, and a random stream of its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .pace import Pace
 
 
 class Unrecorded(Linearization):
-    """What a step that pays nothing has of a Jacobian: the output."""
+    """The Jacobian in a step that pays nothing: it has an output, and no products."""
 
     def __init__(self, model: Any, result: Any, output: Tensor):
         self.model, self.output, self.verified, self.is_coupled = model, output, False, False
@@ -33,8 +33,8 @@ class Unrecorded(Linearization):
         if name.startswith("__"):
             raise AttributeError(name)
         raise InputError(
-            "The penalty that linearized the model pays nothing in this step, and has not recorded it. For "
-            "several penalties, or to measure in every step, take jacnorm.linearize(model, x)."
+            "The penalty that linearized the model pays nothing in this step, so it has not recorded the "
+            "model. For several penalties, or to measure in every step, call jacnorm.linearize(model, x)."
         )
 
     def _itself(self, *_: Any) -> Any:
@@ -47,22 +47,31 @@ class Unrecorded(Linearization):
 
 
 class Penalty(nn.Module, ABC):
-    """`penalty(J)` is a scalar to add to the loss.
+    """The base class of penalties. `penalty(J)` returns a scalar to add to the loss.
 
-    In `penalty(J, index=idx)`, `idx` says which samples of the data set these are; `labels=y`, what is right
-    for them, for penalties that ask for it. With weight 0 nothing is computed. To pay less:
+    In `penalty(J, index=idx, labels=y)`, J is a `Linearization` with a batch of B samples. `idx` (B,) holds
+    their positions in the data set, for penalties that store vectors. `y` (B,) holds their labels, for
+    penalties that need them. Raises `InputError` if an argument does not fit.
+
+    weight
+        The factor of the penalty. With weight 0 nothing is computed.
+    seed
+        The seed of the penalty's own random numbers.
+
+    These arguments reduce the cost:
 
     every
-        Only every k-th call has a penalty, k times as large; the others return zero. Gradients are right on
-        average. (Calls under `no_grad` do not count.) With J = penalty.linearize(model, x) in the place of
-        `jacnorm.linearize`, steps that pay nothing are plain ones.
+        Only every k-th call returns the penalty, multiplied by k; the other calls return zero. Gradients are
+        right on average. (Calls under `no_grad` do not count.) If J comes from penalty.linearize(model, x)
+        instead of `jacnorm.linearize`, steps without the penalty cost no more than plain steps.
     budget
-        1.3 keeps a step at 1.3 times the time of one that pays nothing, by choosing `every` from times that
-        are measured as training goes on, from one J to the next. What a run computes then depends on the
-        machine.
+        With 1.3, a training step takes on average 1.3 times as long as a step without the penalty. `every`
+        is chosen from times that are measured during training, from one J to the next. The result of a
+        training run then depends on the machine.
     fraction
-        Only so large a part of each batch, drawn at random. The model runs on it a second time, with the
-        batch norm statistics of the whole batch and new dropout masks, so that `every` saves more.
+        The fraction of each batch that is penalized, drawn at random. The model runs a second time on this
+        part, with the batch norm statistics of the whole batch and with new dropout masks. For this reason
+        `every` saves more.
     """
 
     def __init__(
@@ -86,26 +95,31 @@ class Penalty(nn.Module, ABC):
         self.weight, self.seed, self.fraction = weight, seed, fraction
         self.pace = Pace(every, budget)
         self.precision_choice = Choice()  # whether precision= pays
-        self._draws = torch.tensor(0, device="cpu")  # a tensor, so that compiled steps can count on
+        self._draws = torch.tensor(0, device="cpu")  # a tensor, so that compiled steps can increase it
 
-    needs_labels = False  # `forward` takes labels, too
+    needs_labels = False  # whether `forward` takes labels
 
     def __call__(self, J: Linearization, index: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
         J = self.checked(J, labels)
         factor = self._factor(J)
         self.pace.is_unusual = J.verified
-        if factor == 0:  # a leaf, so that backward() has nothing to object to (compiled code makes none)
+        if factor == 0:  # a leaf, so that backward() works (compiled code cannot make leaves)
             shape = self.value_shape(J)
             return torch.zeros(shape, dtype=J.dtype, device=J.device, requires_grad=not tracing())
         if self.fraction < 1:
             J, index, labels = self._part(J, index, labels)
-        asked = {"labels": labels} if self.needs_labels else {}
         with without_autocast(J.device):
-            value: Tensor = super().__call__(J, index=index, **asked)
+            value = self._paid(J, index, labels)
         return value if factor == 1 else factor * value
 
+    def _paid(self, J: Linearization, index: Tensor | None, labels: Tensor | None) -> Tensor:
+        """What this batch comes to, before the pace is counted in."""
+        asked = {"labels": labels} if self.needs_labels else {}
+        value: Tensor = super().__call__(J, index=index, **asked)
+        return value
+
     def checked(self, J: Linearization, labels: Tensor | None) -> Linearization:
-        """J as a map of one tensor, if it is one that the penalty can be called with."""
+        """J as a map of one tensor. Raises `InputError` if the penalty cannot take this J or these labels."""
         if not isinstance(J, Linearization):
             raise InputError(
                 f"A penalty takes J = jacnorm.linearize(model, x), found {type(J).__name__}; "
@@ -132,9 +146,10 @@ class Penalty(nn.Module, ABC):
         coupled: bool = False,
         **kwargs: Any,
     ) -> Linearization:
-        """As `jacnorm.linearize`; but in a step in which this penalty pays nothing the model just runs.
+        """Like `jacnorm.linearize`, but in a step without this penalty the model runs without recording.
 
-        J then has an output and no products. What is decided here holds for this J.
+        J then has `output` and `result`, and no products. Whether the step pays is decided here; a later
+        `penalty(J)` follows this decision. Arguments and errors are those of `jacnorm.linearize`.
         """
         how = at, to, output, precision, through, coupled, self.precision_choice
         request = request_for(model, x, args, kwargs, engine, batch_norm, *how)
@@ -157,7 +172,7 @@ class Penalty(nn.Module, ABC):
         return self.pace.factor(agreed) if self.weight > 0 else 0
 
     def value_shape(self, J: Linearization) -> torch.Size:
-        """Of what it returns."""
+        """The shape of the value that the penalty returns."""
         return torch.Size(())
 
     @abstractmethod
@@ -176,7 +191,7 @@ class Penalty(nn.Module, ABC):
         return J.subset(chosen), index, labels
 
     def random(self, shape: torch.Size, like: Tensor | Linearization) -> Tensor:
-        """Gaussian numbers from this penalty's own stream; torch's global state is left alone."""
+        """Gaussian numbers from the penalty's own random stream. The global state of torch is not changed."""
         with outside_torch_func():
             seed = self.seed + 1_000_003 * self._draws
             self._draws += 1

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..engines.pairing import Pairing, split_factor
+from ..errors import InputError
 from ..estimators.operator import basis, flat, normalized, size
 from ..linearization import Linearization
 from ..trust.checks import check_count
@@ -19,13 +20,18 @@ Directions = Callable[[], Iterable[Tensor]]
 
 
 class FrobeniusPenalty(NormPenalty):
-    """weight · mean_i ‖J(x_i)‖_F², estimated without bias from random projections u on the unit sphere:
-    ‖J‖_F² = n_out · E ‖Jᵀu‖².
+    """weight · mean_i ‖J(x_i)‖_F², estimated without bias from random u on the unit sphere.
+
+    ‖J‖_F² = n_out · E ‖Jᵀu‖². `penalty(J)` returns a scalar.
 
     projections
-        How many, or "all": then u are the unit vectors, one for each output, and the value is exact.
+        The number of vectors u per step, or "all". With "all", u are the unit vectors, one per output, and
+        the value is exact.
     h
-        "identity" is ‖J‖_F² itself. What another h makes of an estimate is biased: use it with "all".
+        A function of ‖J‖_F²; "identity" is ‖J‖_F² itself. Any other h of an estimate is biased, so use it
+        with projections="all".
+
+    Further arguments are those of `NormPenalty`.
     """
 
     def __init__(
@@ -40,6 +46,8 @@ class FrobeniusPenalty(NormPenalty):
         budget: float | None = None,
         fraction: float = 1.0,
         seed: int = 0,
+        target: float | None = None,
+        target_quantile: float | None = None,
     ):
         super().__init__(
             weight,
@@ -50,9 +58,16 @@ class FrobeniusPenalty(NormPenalty):
             budget=budget,
             fraction=fraction,
             seed=seed,
+            target=target,
+            target_quantile=target_quantile,
         )
         if projections != "all":
             check_count("projections", projections)
+        if target_quantile is not None and projections != "all":
+            raise InputError(
+                f"target_quantile={target_quantile} is of the norms themselves, and from random projections "
+                "they scatter: take projections='all', or a target for the mean."
+            )
         self.projections = projections
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
@@ -74,21 +89,21 @@ class FrobeniusPenalty(NormPenalty):
         return self._bent(J, us, max(1.0, n_out / MANY))
 
     def _directions(self, J: Linearization, projections: int | Literal["all"]) -> Directions:
-        """Unit vectors are made when they are used: for large outputs all at once take much room."""
+        """A function that yields the vectors u. Unit vectors are made one by one, to save memory."""
         if projections == "all":
             return lambda: (basis(J.output_shape, J, i) for i in range(size(J.output_shape)))
         drawn = [normalized(self.random(J.output_shape, J)) for _ in range(projections)]
         return lambda: drawn
 
     def _bent(self, J: Linearization, us: Directions, factor: float) -> Tensor:
-        """Where the slope of each sample is known only after its norm."""
+        """The penalty for any h and reduction, where the slope of a sample is known only after its norm."""
         with torch.no_grad():
             squares = torch.stack([flat(J.vjp(u)).square().sum(1) for u in us()]).sum(0)
         return self.carried(J, factor * squares, (((2 * factor) ** 0.5 * u, None) for u in us()))
 
     def _squared(self, J: Linearization, u: Tensor, factor: float) -> tuple[Tensor, Tensor]:
-        """factor · Σ ‖Jᵀu‖², whose gradient is that of 2 factor · Σ uᵀJ c with c = Jᵀu held fixed; and the
-        squares of each sample."""
+        """factor · Σ ‖Jᵀu‖², and ‖Jᵀu‖² of each sample. The gradient of the first is that of
+        2 factor · Σ uᵀJ c with c = Jᵀu held fixed."""
         if not torch.is_grad_enabled():
             lengths = flat(J.vjp(u)).square().sum(1)
             return factor * lengths.sum(), lengths

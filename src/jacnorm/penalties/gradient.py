@@ -1,4 +1,4 @@
-"""The gradient of the loss in the input: input-gradient regularization, R1 and R2 of GANs."""
+"""Penalties on the gradient of the loss in the input. R1 and R2 of GANs are special cases."""
 
 from __future__ import annotations
 
@@ -25,19 +25,25 @@ def cross_entropy(output: Tensor, labels: Tensor) -> Tensor:
 
 
 class GradientPenalty(NormPenalty):
-    """weight · mean_i h(‖∇ₓ loss(f(x_i), y_i)‖_p), as penalty(J, labels=y).
+    """weight · mean_i h(‖∇ₓ loss(f(x_i), y_i)‖_p). `penalty(J, labels=y)` returns a scalar.
 
-    The gradient is Jᵀr with r = ∂loss/∂f. With s = ∂‖·‖/∂(Jᵀr), that is Jᵀr/‖Jᵀr‖ or its signs,
+    The gradient of the loss in x is Jᵀr with r = ∂loss/∂f. Let s = ∂‖·‖/∂(Jᵀr), which is Jᵀr/‖Jᵀr‖ for p = 2
+    and the signs of Jᵀr for p = 1. Then
 
-        ∂‖Jᵀr‖ = rᵀ(∂J) s + ⟨J s, ∂r⟩,
+        ∂‖Jᵀr‖ = rᵀ(∂J) s + ⟨J s, ∂r⟩.
 
-    and the second term, with the loss's second derivative, enters at J.output.
+    The second term contains the second derivative of the loss. It enters at J.output.
 
     loss
-        A function of the output and the labels that gives one number for each sample; cross-entropy if it
-        is left out. None for the sum of each sample's outputs, which is what a critic's penalty takes.
+        A function of the output (B, *output) and the labels that returns one number per sample, (B,). The
+        default is cross-entropy. None stands for the sum of the outputs of each sample, as a critic's penalty
+        needs it; `labels` are then not needed.
     p
-        2, or 1 for the sum of absolute values: what an attack in the ℓ∞ ball gains, to first order.
+        2, or 1 for the sum of absolute values. With p = 1 the norm is the first-order gain of an attack in
+        the ℓ∞ ball, per unit of its radius.
+
+    Further arguments are those of `NormPenalty`. Raises `InputError` if the loss does not fit, or if J is not
+    the Jacobian of J.output.
     """
 
     takes_coupled = True
@@ -69,7 +75,10 @@ class GradientPenalty(NormPenalty):
         if self.loss is None:
             return torch.ones_like(J.output, dtype=J.dtype, requires_grad=False)
         if tracing() or inside_torch_func():
-            refuse("GradientPenalty differentiates the loss, which a compiled step cannot: leave it out.")
+            refuse(
+                "GradientPenalty differentiates the loss, and a compiled step cannot do that. Leave the "
+                "penalty out of the compiled function."
+            )
         is_live = torch.is_grad_enabled() and J.output.requires_grad
         with torch.enable_grad():
             output = J.output if is_live else J.output.detach().requires_grad_()
@@ -77,13 +86,13 @@ class GradientPenalty(NormPenalty):
             if not isinstance(losses, Tensor) or losses.shape != output.shape[:1]:
                 found = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
                 raise InputError(
-                    f"The loss must give one number for each of the {len(output)} samples, found {found}: "
-                    "reduction='none', and a mean over what each sample has of its own."
+                    f"The loss must give one number for each of the {len(output)} samples, found {found}. "
+                    "Use reduction='none', and take the mean over all axes but the first."
                 )
             if not losses.requires_grad:
                 raise InputError(
-                    "The loss does not depend on the output for autograd (is there a detach, no_grad or "
-                    "argmax in it?), so that its gradient would be zero."
+                    "The loss does not depend on the output for autograd, so its gradient would be zero. "
+                    "Is there a detach, no_grad or argmax in it?"
                 )
             (r,) = torch.autograd.grad(losses.sum(), output, create_graph=is_live)
         return r.to(J.dtype)
@@ -101,8 +110,8 @@ def check_order(p: float) -> float:
 def check_output_of(J: Linearization, who: str) -> None:
     if not J.is_of_output:
         raise InputError(
-            f"{who} needs the Jacobian of the model's output, {tuple(J.output.shape)}; this one is of "
-            f"something else, {tuple(J.output_shape)}: leave out to= and project()."
+            f"{who} needs the Jacobian of the model's output, {tuple(J.output.shape)}; this one belongs to "
+            f"another tensor, {tuple(J.output_shape)}: leave out to= and project()."
         )
 
 

@@ -19,30 +19,34 @@ from .report import MANY
 
 
 class MarginPenalty(NormPenalty):
-    """weight · mean_i max(0, radius − r_i), as penalty(J, labels=y), with the first-order radius
+    """weight · mean_i max(0, radius − r_i) with the first-order radius
 
-        r_i = min_j (f_y − f_j) / ‖∇ₓ(f_y − f_j)‖    over the classes j other than the label y:
+        r_i = min_j (f_y − f_j) / ‖∇ₓ(f_y − f_j)‖    over the classes j other than the label y.
 
-    how far x must go, along the gradient, until another class has the same score if f were linear. σ alone
-    does not tell this: networks with one σ resist differently, by how far apart their scores are.
+    `penalty(J, labels=y)` returns a scalar. If f were linear, r_i would be the distance from x_i to the
+    nearest point where another class has the same score. σ alone does not give this distance, because it
+    also depends on the difference of the scores.
 
-    The gradient flows through both: through the margin by autograd, from J.output, and through the norm with
-    u = e_y − e_j and v the unit gradient held fixed. So scaling the scores gains nothing, since r does not
-    change. Samples that are farther than `radius` are left alone. A sample on the wrong side has r = 0 and no
-    gradient: its distance is that to the right side, and a penalty on it would make the function steeper
-    there. It is left to the loss. (Elsayed et al., 2018, train on such distances as the only loss, with the
+    The gradient flows through the numerator (by autograd, from J.output) and through the denominator (with
+    u = e_y − e_j and v, the unit gradient, held fixed). Scaling all scores does not change r, so it does not
+    reduce the penalty. Samples with r above `radius` have no penalty. A misclassified sample has r = 0 and no
+    gradient: a penalty on its distance to the right side would make the function steeper there. The loss
+    takes care of these samples. (Elsayed et al., 2018, use such distances as the only loss, with the
     denominator held fixed.)
 
     radius
-        In the units of x.
+        The radius up to which samples are penalized, in the units of x.
     norm
-        In which changes of x are measured: 2, or "inf" for the largest change of a number, as attacks in the
-        ℓ∞ ball do. The gradient is then measured in the dual norm, ℓ2 or ℓ1.
+        The norm in which changes of x are measured: 2, or "inf" as in attacks in the ℓ∞ ball. The gradient is
+        measured in the dual norm, ℓ2 or ℓ1.
     candidates
-        How many classes, those with the highest other scores, are looked at for the minimum: by default the
-        runner-up alone. With k > 1 it costs k sweeps more.
+        How many classes j are compared: those with the highest scores besides the label. The default is the
+        runner-up only. k > 1 costs k more sweeps.
     h
-        Another decreasing function of r in the place of max(0, radius − r).
+        Another decreasing function of r instead of max(0, radius − r).
+
+    Further arguments are those of `NormPenalty`. Raises `InputError` if the labels do not fit, or if J is not
+    the Jacobian of J.output.
     """
 
     needs_labels = True
@@ -60,10 +64,27 @@ class MarginPenalty(NormPenalty):
         check_count("candidates", candidates)
         if str(norm) not in ("2", "2.0", "inf"):
             raise InputError(f"norm={norm!r}: choose 2 or 'inf', the norm of changes of x.")
+        if common.get("target") is not None:
+            raise InputError("MarginPenalty takes no target=: of radii larger is better. Set radius=.")
         self.is_usual = "h" not in common
         super().__init__(weight, **{"h": partial(_shortfall, radius=radius), **common})  # type: ignore[arg-type]
         self.radius, self.candidates, self.norm = radius, candidates, float(norm)
+        self._check_shape()
         self.p = 2.0 if self.norm == 2 else 1.0  # of the gradient
+
+    def _check_shape(self) -> None:
+        """A larger radius is better: the penalty must not rise with it."""
+        if self.reduction == "none":  # values to look at
+            return
+        radii = self.radius * torch.tensor([0.1, 0.5, 0.9, 2.0], device="cpu")
+        slopes = self.slopes(radii)
+        if (slopes > 0).any():
+            at, slope = next((r, s) for r, s in zip(radii.tolist(), slopes.tolist(), strict=True) if s > 0)
+            raise InputError(
+                f"h={self.h!r} rises with r (its slope at {at:g} is {slope:g}), so that training "
+                "would bring samples closer to the boundary. Leave h out, or give a function that falls, "
+                "such as lambda r: torch.exp(-r). To measure radii take reduction='none'."
+            )
 
     def forward(self, J: Linearization, index: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
         return self._among(self.candidates, J, labels)
@@ -79,7 +100,7 @@ class MarginPenalty(NormPenalty):
         with torch.no_grad():
             u = _difference(J, own, other)
             length, s = dual(J.vjp(u, pairing), self.p)
-            length = length.clamp_min(torch.finfo(J.dtype).eps)  # of a sample whose margin nothing moves
+            length = length.clamp_min(torch.finfo(J.dtype).eps)  # it is zero if x has no influence
         r = torch.relu(margin) / length
         v = s * column(-r.detach() / length, s)
         return self.carried(J, r, [(u, v)], pairing)

@@ -1,4 +1,4 @@
-"""Penalties on a norm of J at each sample: h, the sum over samples, and how a gradient is carried."""
+"""The base class of penalties on a norm of J at each sample: h, the reduction, and the gradient."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ..pytorch.tracing import inside_torch_func, tracing
 from ..trust.checks import check_positive
 from .base import Penalty
 from .report import Report, look
+from .target import Steering, check_target
 
 Shape = Literal["identity", "square", "hinge"]
 Curve = Callable[[Tensor], Tensor]
@@ -25,7 +26,7 @@ Pair = tuple[Tensor, Tensor | None]  # u and v; None for v = Jᵀu
 
 
 class Common(TypedDict, total=False):
-    """What every penalty on a norm takes."""
+    """The arguments that all penalties on a norm share."""
 
     h: Shape | Curve
     threshold: float
@@ -34,17 +35,31 @@ class Common(TypedDict, total=False):
     budget: float | None
     fraction: float
     seed: int
+    target: float | None
+    target_quantile: float | None
 
 
 class NormPenalty(Penalty):
-    """weight · reduction of h(norm_i) over the samples i.
+    """The base class of penalties on a norm: weight · mean_i h(norm_i) over the samples i.
+
+    `penalty(J)` returns a scalar, or a tensor (B,) with reduction="none".
 
     h
-        "identity" is the norm itself, "square" its square, "hinge" max(0, norm − threshold). Or a function
-        of the norms, such as `lambda s: (s - 1) ** 2`: a vector in, one number for each entry out.
+        "identity" is the norm itself, "square" its square, "hinge" max(0, norm − threshold). Or a function,
+        such as `lambda s: (s - 1) ** 2`, that maps the norms (B,) to one number per sample, (B,).
+    threshold
+        The threshold of "hinge".
     reduction
-        "mean", "sum" or "max" over the batch. "none" gives a value for each sample, (B,), which may be
-        differentiated once, like any tensor.
+        "mean", "sum" or "max" over the batch. "none" returns a value per sample, (B,), which can be
+        differentiated once.
+    every, budget, fraction, seed
+        As in `Penalty`.
+    target
+        The value that the mean norm should reach, before h (for FrobeniusPenalty, the mean of ‖J‖_F²). The
+        weight is then only the start: it rises while the norm is above the target, and falls while it is
+        below. `penalty.weight` is the current weight. A warning is given if the target cannot be reached.
+    target_quantile
+        With 0.95, the target is for the norm that 95 % of the samples stay below, instead of the mean.
 
     A subclass finds the norms and the pairs of vectors that carry their gradient,
 
@@ -64,6 +79,8 @@ class NormPenalty(Penalty):
         budget: float | None = None,
         fraction: float = 1.0,
         seed: int = 0,
+        target: float | None = None,
+        target_quantile: float | None = None,
     ):
         super().__init__(weight, seed, every=every, budget=budget, fraction=fraction)
         check_positive("threshold", threshold)
@@ -75,9 +92,12 @@ class NormPenalty(Penalty):
         elif h not in get_args(Shape):
             raise InputError(f"h={h!r}: choose one of {', '.join(get_args(Shape))}, or give a function.")
         self.h, self.threshold, self.reduction = h, threshold, reduction
-        self.norms: Tensor | None = None  # of each sample, in the last step that was paid for
+        self.norms: Tensor | None = None  # the norm of each sample, (B,), in the last step that paid
+        check_target(self, target, target_quantile)
+        self.steering = None if target is None else Steering(target, target_quantile, weight)
 
-    takes_coupled = False  # its pairs are right where samples depend on each other
+    is_estimated = False  # the norms have an error that `exactly` has not
+    takes_coupled = False  # whether its pairs are right if samples depend on each other
 
     def checked(self, J: Linearization, labels: Tensor | None) -> Linearization:
         if not self.takes_coupled or self.reduction == "none":
@@ -86,18 +106,18 @@ class NormPenalty(Penalty):
 
     @property
     def is_plain(self) -> bool:
-        """The slope of each norm is known before the norm is."""
+        """Whether the slope of h is known before the norm is."""
         return self.h == "identity" and self.reduction in ("mean", "sum")
 
     def value_shape(self, J: Linearization) -> torch.Size:
         return torch.Size((len(J.output),)) if self.reduction == "none" else torch.Size(())
 
     def factor(self, samples: int) -> float:
-        """By how much each h(norm) counts."""
+        """The factor of each h(norm) in the penalty."""
         return self.weight / samples if self.reduction == "mean" else self.weight
 
     def shaped(self, norms: Tensor) -> tuple[Tensor, Tensor]:
-        """The penalty, and h′ of each norm that counts (to be multiplied by `factor`)."""
+        """The penalty, and h′ of each norm, zero for norms that do not count. (`factor` is not included.)"""
         self._note(norms)
         values, slopes = self._with_slopes(norms)
         if self.reduction == "max":
@@ -105,6 +125,31 @@ class NormPenalty(Penalty):
             return self.weight * values.max(), slopes * is_largest
         value = values if self.reduction == "none" else values.sum()
         return self.factor(len(norms)) * value, slopes
+
+    def _paid(self, J: Linearization, index: Tensor | None, labels: Tensor | None) -> Tensor:
+        if self.steering is None or not torch.is_grad_enabled():
+            return super()._paid(J, index, labels)
+        self.steering.begin(self, J)
+        value = super()._paid(J, index, labels)
+        self.steering.end(self, J, index, labels)
+        return value
+
+    def slopes(self, norms: Tensor) -> Tensor:
+        """h′ of each norm."""
+        return self._with_slopes(norms)[1]
+
+    def get_extra_state(self) -> Tensor:
+        state = super().get_extra_state()
+        if self.steering is None:
+            return state
+        numbers = [self.weight, *self.steering.numbers()]
+        return torch.cat([state.double(), torch.tensor(numbers, dtype=torch.float64, device="cpu")])
+
+    def set_extra_state(self, state: Tensor) -> None:
+        super().set_extra_state(state[:2].long())
+        if self.steering is not None and len(state) > 2:  # older ones, and those without a target, have two
+            self.weight, *numbers = state[2:].tolist()
+            self.steering.load(numbers)
 
     def _note(self, norms: Tensor) -> None:
         if not tracing() and not inside_torch_func():
@@ -126,7 +171,7 @@ class NormPenalty(Penalty):
                 own = norms.detach().requires_grad_()
                 values = _values_of(self.h, own)
                 (slopes,) = torch.autograd.grad(values.sum(), own)
-        flat_at_zero = (norms == 0) & ~slopes.isfinite()  # √ and log, say, where J itself has no slope
+        flat_at_zero = (norms == 0) & ~slopes.isfinite()  # h such as √ and log, at J = 0
         return values.detach(), slopes.masked_fill(flat_at_zero, 0)
 
     def report(
@@ -138,38 +183,41 @@ class NormPenalty(Penalty):
         loss: Tensor | float | None = None,
         samples: int = 8,
     ) -> Report:
-        """How good the estimate is: beside the norm itself and its exact gradient, on the first samples of J.
+        """Compare the estimate with the exact norm and its gradient, on the first `samples` samples of J.
 
-        The model runs on these once more, and nothing that belongs to it or to the penalty changes. Give what
-        `penalty(J)` is given, before optimizer.step(). With the loss (without the penalty) it tells the
-        penalty's share. The cost of a step that pays is given in products with J, and in time, if there were
-        steps that did not pay. Of more than 100 outputs, what takes a product for each is measured by 100
-        random ones.
+        Pass the arguments of `penalty(J)`, before optimizer.step(). `loss` is the loss without the penalty;
+        if it is given, the report includes the share of the penalty in the whole loss. Returns a `Report`.
+        Raises `InputError` if the weight is 0.
+
+        The model runs once more on these samples; neither the model nor the penalty changes. The report gives
+        the cost of a step that pays in products with J. It gives the cost in time as well, if there were
+        steps that did not pay. If there are more than 100 outputs, quantities that need a product per output
+        are estimated from 100 random vectors.
 
         >>> import jacnorm as jn
         >>> model, x = torch.nn.Linear(4, 3), torch.randn(8, 4)
         >>> J = jn.linearize(model, x)
         >>> report = jn.SpectralPenalty(0.1, iterations=20).report(J, loss=J.output.square().mean())
-        >>> round(report.error, 3), round(report.cosine, 3)
+        >>> round(abs(report.error), 3), round(report.cosine, 3)
         (0.0, 1.0)
         """
         return look(self, J, index, labels, loss, samples)
 
     def estimated(self, J: Linearization, index: Tensor | None, labels: Tensor | None) -> Tensor:
-        """The penalty, without a trace in what it remembers."""
+        """The penalty, without changing its stored vectors."""
         return self.forward(J, index, labels) if self.needs_labels else self.forward(J, index)  # type: ignore[call-arg]
 
     def exactly(self, J: Linearization, index: Tensor | None, labels: Tensor | None) -> Tensor:
-        """The penalty with the norm itself in the place of an estimate."""
+        """The penalty with the exact norm instead of an estimate."""
         return self.estimated(J, index, labels)
 
     def carried(
         self, J: Linearization, norms: Tensor, pairs: Iterable[Pair], pulled: Pairing | None = None
     ) -> Tensor:
-        """The penalty, with its gradient.
+        """The penalty, with its gradient. `norms` has shape (B,); `pairs` are the u_k and v_k of the class.
 
         Norms and u may depend on J.output: autograd carries that part of the gradient to the network. If
-        there is one pair, and Jᵀu was taken with a pairing to find the norm, `pulled` is that pairing.
+        there is only one pair, and Jᵀu was already computed with a pairing, pass that pairing as `pulled`.
         """
         if not torch.is_grad_enabled():
             return self.shaped(norms)[0]
@@ -190,8 +238,8 @@ class NormPenalty(Penalty):
         return _with_gradient_of(torch.stack(at_output).sum() * rest, value) if at_output else value
 
     def for_each(self, J: Linearization, norms: Tensor, pairs: Iterable[Pair]) -> Tensor:
-        """weight · h(norm_i) of each sample, whose gradient is asked for when it is known how much each
-        counts."""
+        """weight · h(norm_i) of each sample. Its gradient is computed in backward(), when the gradient that
+        arrives at each sample is known."""
         self._note(norms)
         values, slopes = self._with_slopes(norms.detach())
         for u, v in pairs:
@@ -205,21 +253,22 @@ class NormPenalty(Penalty):
         h = getattr(self.h, "__name__", repr(self.h)) if callable(self.h) else repr(self.h)
         shape = f", h={h}" + (f", threshold={self.threshold}" if self.h == "hinge" else "")
         reduction = "" if self.reduction == "mean" else f", reduction={self.reduction!r}"
-        return super().extra_repr() + ("" if self.h == "identity" else shape) + reduction
+        target = "" if self.steering is None else f", target={self.steering.target:g}"
+        return super().extra_repr() + target + ("" if self.h == "identity" else shape) + reduction
 
 
 def check_part(fraction: float, reduction: Reduction) -> None:
     if fraction < 1 and reduction != "mean":
-        raise InputError(f"fraction={fraction}: a part of the batch stands for all in a mean only.")
+        raise InputError(f"fraction={fraction}: only a mean can be estimated from a part of the batch.")
 
 
 def held(J: Linearization, *, instead: str) -> Tensor:
-    """All of J, (B, n_out, n_in), without a graph, if it is no larger than what can be held."""
+    """All of J, (B, n_out, n_in), without a graph. Raises `InputError` if it is too large for memory."""
     batch, (m, n) = J.output_shape[0], (shape[1:].numel() for shape in (J.output_shape, J.input_shape))
     if bytes_of(J) > MAX_BYTES:
         raise InputError(
             f"All of J is needed, {batch} matrices of {m} × {n}: {bytes_of(J):,} bytes "
-            f"({bytes_of(J) / 2**30:.1f} GiB), and no more than {MAX_BYTES / 2**30:.0f} GiB are taken. "
+            f"({bytes_of(J) / 2**30:.1f} GiB), but the limit is {MAX_BYTES / 2**30:.0f} GiB. "
             f"{instead}"
         )
     with torch.no_grad():
@@ -227,13 +276,13 @@ def held(J: Linearization, *, instead: str) -> Tensor:
 
 
 def _try(h: Curve) -> None:
-    """On three norms, so that what is wrong is said before a training begins."""
+    """Try h on three norms, so that a mistake is reported before training begins."""
     norms = torch.tensor([0.5, 1.0, 2.0], device="cpu", requires_grad=True)
     try:
         values = h(norms)
     except Exception as error:
         raise InputError(
-            f"h failed on a vector of {len(norms)} norms ({type(error).__name__}: {error}). It is given the "
+            f"h failed on a vector of {len(norms)} norms ({type(error).__name__}: {error}). It gets the "
             "norms of all samples of a batch, of any size, and must return one number for each."
         ) from error
     _check_values(values, norms)
@@ -249,13 +298,13 @@ def _check_values(values: Tensor, norms: Tensor) -> None:
     if not isinstance(values, Tensor) or values.shape != norms.shape:
         found = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
         raise InputError(
-            f"h must give one number for each norm: of a vector of {len(norms)} it made {found}. "
-            "(The sum over samples is what reduction= says.)"
+            f"h must give one number for each norm: for a vector of {len(norms)} it returned {found}. "
+            "(reduction= says how the samples are combined.)"
         )
     if not values.requires_grad:
         raise InputError(
-            "h has no gradient: what it returns does not depend on the norms for autograd (is there a "
-            "detach, no_grad or item in it?), so that the penalty would do nothing."
+            "h has no gradient, so the penalty would have no effect: its result does not depend on the norms "
+            "for autograd. Is there a detach, no_grad or item in h?"
         )
 
 

@@ -1,4 +1,4 @@
-"""Which steps pay a penalty: every one, every k-th with k times the weight, or as many as a budget allows."""
+"""Which steps pay a penalty: all, every k-th with k times the weight, or as many as a budget allows."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from statistics import median, quantiles
 
 from ..pytorch.tracing import refuse, tracing
 
-REMEMBERED = 30  # steps of each kind; a median of these is steady on a noisy machine
-NEEDED = 3  # steps of each kind before their times are believed
+REMEMBERED = 30  # steps of each kind; their median is steady on a noisy machine
+NEEDED = 3  # steps of each kind before their times are used
 SETTLING = 2  # first steps, which warm caches
 
 
 class Pace:
-    """The factor of the penalty in each step: k in one step of k, and 0 in the others.
+    """The factor of the penalty in each step: k in every k-th step, and 0 in the others.
 
-    Over any k steps the factors add up to k, so that the gradient is right on average. With a budget, k is
-    chosen from the time that steps with and without the penalty take, measured from step to step.
+    Over any k steps the factors add up to k, so the gradient is right on average. With a budget, k is chosen
+    from the measured times of steps with and without the penalty.
     """
 
     def __init__(self, every: int = 1, budget: float | None = None):
         self.every, self.budget = every, budget
-        self.wait = 0  # steps still to go without
+        self.wait = 0  # steps until the next that pays
         self._calls = 0
         self._started: float | None = None
-        self._paid = True  # in the step under way
-        self.is_unusual = False  # the step under way: it verifies the model
+        self._paid = True  # whether the current step pays
+        self.is_unusual = False  # whether the current step takes longer, to verify the model for example
         self._seconds: dict[bool, deque[float]] = {paid: deque(maxlen=REMEMBERED) for paid in (True, False)}
 
     def factor(self, agreed: Callable[[int], int] = int) -> int:
@@ -36,7 +36,7 @@ class Pace:
         if not tracing():
             self._measure()
         elif self.budget is not None:
-            refuse("budget= measures steps, which a compiled one cannot: give every= instead.")
+            refuse("budget= measures times, which a compiled step cannot do: give every= instead.")
         self._paid = self.wait == 0
         if not self._paid:
             self.wait -= 1
@@ -55,14 +55,14 @@ class Pace:
 
     @property
     def cost(self) -> float | None:
-        """A step that pays over one that does not; None until there were some of both."""
+        """Time of a step that pays / time of a step that does not; None until both kinds were measured."""
         if any(len(times) < NEEDED for times in self._seconds.values()):
             return None
-        # A step after one that pays finds cold caches: the lower quartile is nearer to a plain one.
+        # A step after one that pays finds cold caches. The lower quartile is closer to a plain step.
         return median(self._seconds[True]) / quantiles(self._seconds[False])[0]
 
     def _affordable(self, budget: float) -> int:
-        """The smallest k for which (t_with + (k − 1) t_without) / k is within budget · t_without."""
+        """The smallest k for which (t_with + (k − 1) t_without) / k is at most budget · t_without."""
         if self.cost is None:
-            return 2  # every other step, until both kinds are known
+            return 2  # every second step, until the times of both kinds are known
         return max(1, math.ceil((self.cost - 1) / (budget - 1) - 1e-9))

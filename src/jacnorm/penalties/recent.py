@@ -1,4 +1,4 @@
-"""What u was for samples that came by lately: where outputs are alike, sensitive directions are, too."""
+"""The vectors u of recent samples. Samples with similar outputs have similar sensitive directions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..linearization import Linearization
 from ..pytorch.tracing import while_tracing
 
 MOST = 128  # samples
-NUMBERS = 2**22  # of all their vectors
-SHARPNESS = 16  # the power of the cosine between outputs by which samples count
+NUMBERS = 2**22  # entries of all their vectors together
+SHARPNESS = 16  # the weight of a sample is the cosine between the outputs, to this power
 
 
 class RecentVectors(nn.Module):
-    """The outputs of the last samples and their u, both as unit rows; zero where there has been none."""
+    """The outputs of the last samples and their u, both as unit rows. Rows without a sample are zero."""
 
     outputs: Tensor
     u: Tensor
@@ -28,10 +28,11 @@ class RecentVectors(nn.Module):
         self.register_buffer("u", torch.empty(0, 0, device="cpu"))
 
     def guess(self, J: Linearization) -> tuple[Tensor, Tensor]:
-        """u for each sample of J, and for which there is any to go by.
+        """A guess of u for each sample of J, and for which samples there is a guess, (B,).
 
-        It is that of the sample with the most similar output, after a power step on Σ_j w_j u_j u_jᵀ, which
-        takes the mean of all that resemble it. (Signs of u mean nothing, and do not matter there.)
+        The guess is the u of the sample with the most similar output, after one power step on
+        Σ_j w_j u_j u_jᵀ. The step averages over all similar samples. It does not depend on the signs of the
+        u_j, which are arbitrary.
         """
         make_room(self, size(J.output.shape), size(J.output_shape), J.dtype, J.device)
         cosines = _unit_rows(J) @ self.outputs.T
@@ -42,13 +43,13 @@ class RecentVectors(nn.Module):
 
     @torch.no_grad()
     def remember(self, J: Linearization, directions: Tensor) -> None:
-        """The newest come first, and the oldest go."""
+        """Put the new samples first, and drop the oldest."""
         new = flat(directions).nan_to_num(0.0, 0.0, 0.0)
         for table, rows in ((self.outputs, _unit_rows(J)), (self.u, new)):
             table.copy_(torch.cat([rows, table])[: len(table)])
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        for name in ("outputs", "u"):  # as many rows as were saved; earlier versions saved none
+        for name in ("outputs", "u"):  # as many rows as were saved; earlier versions did not save them
             saved = state_dict.setdefault(prefix + name, torch.empty(0, 0, device="cpu"))
             setattr(self, name, torch.empty_like(saved, device=getattr(self, name).device))
         super()._load_from_state_dict(state_dict, prefix, *rest)
@@ -69,5 +70,5 @@ def make_room(
     for name, numbers in (("outputs", n_keys), ("u", n_out)):
         table = getattr(recent, name)
         if table.shape[1] != numbers or (table.dtype, table.device) != (dtype, device):
-            with torch.inference_mode(False):  # or what a validation step begins could not be trained with
+            with torch.inference_mode(False):  # buffers made in a validation step must work in training
                 setattr(recent, name, torch.zeros(rows, numbers, dtype=dtype, device=device))

@@ -1,4 +1,4 @@
-"""How good a penalty's estimate is, what it weighs and what it costs, from a look at a few samples."""
+"""Reports on a penalty: the error of its estimate, its share of the loss, and its cost, on a few samples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..engines.ancestry import leaves_of
+from ..engines.ancestry import weights_of
 from ..errors import InputError
 from ..linearization import Linearization
 from ..pytorch.modules import modules_of, unchanged
@@ -22,31 +22,33 @@ from ..trust.checks import as_tensor, check_count
 if TYPE_CHECKING:
     from .norm import NormPenalty
 
-MANY = 100  # outputs that take a product each; of more, as many random ones stand for all
+MANY = 100  # up to this many outputs each takes a product; above it, this many random vectors stand for all
 
 
 @dataclass(frozen=True)
 class Report:
-    """What `penalty.report(J)` has found. `print` says it in words."""
+    """The result of `penalty.report(J)`. print(report) shows it in words."""
 
-    norm: str  # what is estimated
-    estimated: float  # mean over the samples, as the penalty finds it
-    measured: float  # and as it is
-    cosine: float  # between the gradients of the penalty and of the same with the norm itself
-    samples: int  # that were looked at
-    products: int  # with J or Jᵀ that a step takes which pays
-    share: float | None = None  # of the penalty in the whole loss, if the loss was given
-    cost: float | None = None  # a step that pays over one that does not, if there have been both
+    norm: str  # the name of the norm
+    estimated: float  # the estimate of the penalty, mean over the samples
+    measured: float  # the exact norm, mean over the samples
+    cosine: float  # cosine between the gradient of the penalty and the gradient with the exact norm
+    samples: int  # how many samples were measured
+    products: int  # products with J or Jᵀ in a step that pays
+    share: float | None = None  # penalty / (loss + penalty), if the loss was given
+    cost: float | None = None  # time of a step that pays / time of one that does not, if both were measured
+    weight: float | None = None  # as it is now, if it is steered to a target
+    target: float | None = None
 
     @property
     def error(self) -> float:
-        """Of the estimate, relative: −0.1 if it is ten percent too low."""
+        """The relative error of the estimate: −0.1 if it is ten percent too low."""
         if self.measured == 0:
             return math.copysign(math.inf, self.estimated) if self.estimated else 0.0
         return self.estimated / self.measured - 1
 
     def numbers(self) -> dict[str, float]:
-        """For a log; what is not known, or not finite, is left out."""
+        """The numbers by name, for a log. Numbers that are unknown or not finite are left out."""
         known = {
             "estimated": self.estimated,
             "measured": self.measured,
@@ -55,6 +57,7 @@ class Report:
             "products": float(self.products),
             "share": self.share,
             "cost": self.cost,
+            "weight": self.weight,
         }
         return {name: value for name, value in known.items() if value is not None and math.isfinite(value)}
 
@@ -64,6 +67,8 @@ class Report:
             f"{self.samples} samples ({self.error:+.1%})",
             f"cosine of the gradient with the exact one {self.cosine:.3f}",
         ]
+        if self.weight is not None:
+            parts.append(f"weight {self.weight:.3g} for a target of {self.target:.4g}")
         if self.share is not None:
             parts.append(f"{self.share:.1%} of the loss")
         cost = "" if self.cost is None else f", {self.cost:.2f} times the time of one that does not"
@@ -85,14 +90,14 @@ def look(
     if penalty.weight == 0:
         raise InputError("The weight is 0: there is no penalty to report on.")
     few = torch.arange(min(samples, len(whole.output)), device=whole.device)
-    index, labels = _rows(index, few), _rows(labels, few)
-    with _untouched(penalty), unchanged(modules_of(whole.model), whole.device), torch.enable_grad():
+    index, labels = rows_of(index, few), rows_of(labels, few)
+    with untouched(penalty), unchanged(modules_of(whole.model), whole.device), torch.enable_grad():
         J = whole.subset(few)
         with without_autocast(J.device):
             with counted(J) as products:
                 value, estimated = _with_mean(penalty, J, penalty.estimated(J, index, labels))
             exact, measured = _with_mean(penalty, J, penalty.exactly(J, index, labels))
-            angle = cosine(value, exact, leaves_of(J.output))
+            angle = cosine(value, exact, weights_of(J.output))
     paid = float(value.detach())
     if penalty.reduction in ("sum", "none"):
         paid *= len(whole.output) / len(few)
@@ -105,16 +110,17 @@ def look(
         len(products),
         None if loss is None else _share(paid, float(as_tensor(loss).detach())),
         penalty.pace.cost,
+        *(None, None) if penalty.steering is None else (penalty.weight, penalty.steering.target),
     )
 
 
-def _rows(given: Any, few: Tensor) -> Tensor | None:
+def rows_of(given: Any, few: Tensor) -> Tensor | None:
     return None if given is None else as_tensor(given)[few.to(as_tensor(given).device)]
 
 
 @contextmanager
-def _untouched(penalty: NormPenalty) -> Iterator[None]:
-    """The place in its stream of random numbers and the norms of the last payment stay."""
+def untouched(penalty: NormPenalty) -> Iterator[None]:
+    """Restore the random stream of the penalty and the norms of its last step."""
     draws, norms = int(penalty._draws), penalty.norms
     try:
         yield
@@ -126,7 +132,7 @@ def _untouched(penalty: NormPenalty) -> Iterator[None]:
 
 @contextmanager
 def counted(J: Linearization) -> Iterator[list[None]]:
-    """As long as the number of products that are taken meanwhile."""
+    """A list that gets one entry per product with J while the context lasts."""
     found: list[None] = []
     take = J._take
 
@@ -142,7 +148,7 @@ def counted(J: Linearization) -> Iterator[list[None]]:
 
 
 def _with_mean(penalty: NormPenalty, J: Linearization, value: Tensor) -> tuple[Tensor, float]:
-    """The penalty as one number, and the mean norm that it is of."""
+    """The penalty as one number, and the mean norm."""
     assert penalty.norms is not None
     return value.sum(), float(penalty.norms.mean())
 
@@ -152,7 +158,7 @@ def _share(paid: float, loss: float) -> float | None:
 
 
 def cosine(value: Tensor, exact: Tensor, leaves: list[Tensor]) -> float:
-    """Between their gradients; 1 if both are zero."""
+    """The cosine between the gradients of both in the leaves; 1 if both gradients are zero."""
     a, b = (_gradient(v, leaves) for v in (value, exact))
     if not a.any() and not b.any():
         return 1.0

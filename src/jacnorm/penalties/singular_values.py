@@ -1,4 +1,4 @@
-"""Norms made of singular values: nuclear, the sum of the k largest, Frobenius, Schatten's p."""
+"""Penalties on norms of singular values (nuclear, Ky Fan, Frobenius, Schatten), and on induced norms."""
 
 from __future__ import annotations
 
@@ -19,9 +19,17 @@ from .norm import Common, NormPenalty, Pair, Reduction, check_part, held
 class SchattenPenalty(NormPenalty):
     """weight · mean_i (Σ_j σ_j^p)^(1/p) over the k largest singular values σ_j of J(x_i), exact.
 
-    p = 1 is the nuclear norm (with k, Ky Fan's), which makes J low-rank; 2 is ‖J‖_F, not squared;
-    float("inf") is σ₁. All rows of J are held, and each singular value costs two sweeps and the terms.
-    For ∂‖J‖ = Σ_j s_j u_jᵀ ∂J v_j with s_j = (σ_j/‖J‖)^(p−1), zero for a σ_j that is rounding.
+    `penalty(J)` returns a scalar. All of J is held in memory, and each singular value costs two sweeps; if J
+    is too large, `InputError` is raised. The gradient is ∂‖J‖ = Σ_j s_j u_jᵀ ∂J v_j with
+    s_j = (σ_j/‖J‖)^(p−1); s_j is zero if σ_j is only rounding.
+
+    p
+        1 is the nuclear norm (with k, the Ky Fan norm), which makes J low-rank. 2 is ‖J‖_F, not squared.
+        float("inf") is σ₁.
+    k
+        How many singular values count; all by default.
+
+    Further arguments are those of `NormPenalty`.
     """
 
     def __init__(self, weight: float = 0.01, p: float = 1, k: int | None = None, **common: Unpack[Common]):
@@ -35,8 +43,8 @@ class SchattenPenalty(NormPenalty):
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
         dense = held(
             J,
-            instead="Of large maps take NuclearBoundPenalty, FrobeniusPenalty or SpectralPenalty, which need "
-            "products only.",
+            instead="For large maps use NuclearBoundPenalty, FrobeniusPenalty or SpectralPenalty, which need "
+            "only products.",
         )
         with torch.no_grad():
             U, S, V = torch.linalg.svd(decomposable(dense), full_matrices=False)
@@ -53,7 +61,7 @@ class SchattenPenalty(NormPenalty):
 
 
 def gauge(S: Tensor, p: float, eps: float) -> tuple[Tensor, Tensor]:
-    """(Σ σ^p)^(1/p) of sorted singular values, (B, k), and its slope in each."""
+    """(Σ σ^p)^(1/p) of sorted singular values (B, k), shape (B,), and its derivative in each, (B, k)."""
     largest = S[:, :1]
     if p == float("inf"):
         slopes = torch.zeros_like(S)
@@ -61,16 +69,26 @@ def gauge(S: Tensor, p: float, eps: float) -> tuple[Tensor, Tensor]:
         return largest[:, 0], slopes
     relative = S / largest.clamp_min(torch.finfo(S.dtype).tiny)
     size = (relative**p).sum(1, keepdim=True) ** (1 / p)
-    slopes = (relative / size.clamp_min(1)) ** (p - 1)  # size is 1 or more, but for J = 0
+    slopes = (relative / size.clamp_min(1)) ** (p - 1)  # size is at least 1, except for J = 0
     return (largest * size)[:, 0], slopes.masked_fill(eps * largest >= S, 0)
 
 
 class NuclearBoundPenalty(Penalty):
-    """weight · mean_i ½(‖G‖_F² + ‖H‖_F²) ≥ ‖J‖_*, for J = G H with H the Jacobian up to the submodule `at`.
+    """weight · mean_i ½(‖G‖_F² + ‖H‖_F²) ≥ weight · mean_i ‖J‖_*, for J = G H with H the Jacobian up to `at`.
 
-    Equality can be reached by networks that compute the same (Scarvelis & Solomon, 2024), so that training
-    with this bound is training with the nuclear norm, at the cost of two Frobenius penalties. It takes
-    J = linearize(model, x, through=[at]); what passes around `at` does not count, and then it is no bound.
+    `penalty(J)` returns a scalar. It takes J = linearize(model, x, through=[at]). For every network there is
+    another one that computes the same function and attains equality (Scarvelis & Solomon, 2024). So training
+    with this bound is like training with the nuclear norm, at the cost of two Frobenius penalties.
+
+    at
+        The name of the submodule whose output splits the network. If a path goes around it, the value is not
+        a bound.
+    projections
+        As in `FrobeniusPenalty`, for both norms.
+    reduction
+        "mean", "sum" or "none".
+    every, budget, fraction, seed
+        As in `Penalty`.
     """
 
     def __init__(
@@ -87,7 +105,7 @@ class NuclearBoundPenalty(Penalty):
     ):
         super().__init__(weight, seed, every=every, budget=budget, fraction=fraction)
         if reduction == "max":
-            raise InputError("reduction='max': a sum of two norms has none that is cheap; choose 'none'.")
+            raise InputError("reduction='max' is not possible for a sum of two estimates; choose 'none'.")
         self.at = at
         self.frobenius = FrobeniusPenalty(0.5, projections, reduction=reduction, seed=seed)
         check_part(fraction, reduction)
@@ -101,10 +119,15 @@ class NuclearBoundPenalty(Penalty):
 
 
 class InducedPenalty(NormPenalty):
-    """weight · mean_i max ‖J v‖_p over ‖v‖_p ≤ 1, exact: p = 1 the largest column sum of |J|, p = "inf" the
-    largest row sum.
+    """weight · mean_i max ‖J v‖_p over ‖v‖_p ≤ 1, exact.
 
-    All of J is held, to find the column or row; its gradient is that of one pair of vectors.
+    `penalty(J)` returns a scalar. All of J is held in memory, to find the largest column or row; if it is too
+    large, `InputError` is raised. The gradient needs only one pair of vectors.
+
+    p
+        1 is the largest column sum of |J|, "inf" the largest row sum.
+
+    Further arguments are those of `NormPenalty`.
     """
 
     def __init__(self, weight: float = 0.01, p: float | str = "inf", **common: Unpack[Common]):
@@ -114,7 +137,7 @@ class InducedPenalty(NormPenalty):
         self.p = float(p)
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
-        dense = held(J, instead="SpectralPenalty needs products only.")
+        dense = held(J, instead="SpectralPenalty needs only products.")
         with torch.no_grad():
             A = dense.mT if self.p == 1 else dense  # the largest row of it
             norms, where = A.abs().sum(2).max(1)

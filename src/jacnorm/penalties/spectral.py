@@ -23,44 +23,54 @@ from .recent import RecentVectors
 from .stored import StoredVectors
 
 Start = Literal["recent", "output", "random"]
-STIR = 0.01  # of a fixed direction in the start, so that it is never zero, nor at right angles to the answer
-MOST_ROUNDS = 10  # of iterations="auto"
-LOOKS = (100, 1000, 10_000)  # payments without `index` that are looked at more closely
+STIR = 0.01  # the part of a fixed direction in the start: it is then never zero or orthogonal to the answer
+MOST_ROUNDS = 10  # the most rounds of iterations="auto"
+LOOKS = (100, 1000, 10_000)  # the calls without `index` in which the estimate is checked
 ALIGNED = 0.8  # mean (uᵀu₁)(vᵀv₁), above which the gradient's cosine was 0.9 or more (`jacnorm bench starts`)
-CLOSE = 0.05  # to σ: then other directions are about as sensitive, and as good to penalize
+CLOSE = 0.05  # within this relative distance of σ, other directions are about as good to penalize
 
 
 class SpectralPenalty(NormPenalty, StoredVectors):
-    """The spectral norm of the Jacobian at each sample.
+    """weight · mean_i h(‖J(x_i)‖₂): the spectral norm of the Jacobian at each sample.
 
-    By the envelope theorem dσ = uᵀ dJ v at the top singular pair, so u and v are found without a graph and
+    `penalty(J)` or `penalty(J, index=idx)` returns a scalar, or a tensor (B,) with reduction="none". `idx`
+    (B,) holds the positions of the samples in the data set, as whole numbers.
+
+    By the envelope theorem dσ = uᵀ dJ v at the top singular pair. So u and v are found without a graph and
     held fixed: v = Jᵀu/‖Jᵀu‖, and σ = ‖J v‖. Nothing is back-propagated through the iteration, and nothing is
-    differentiated twice (see `engines/pairing.py`).
+    differentiated twice (see `engines/pairing.py`). For this reason the gradient cannot be differentiated
+    again.
 
-    With `index`, u is what J v was when these samples last came by. Power iteration so goes on from epoch to
-    epoch while the network settles, and the estimate sharpens. Without `index`, u is what J v was for recent
-    samples with a similar output. One penalty serves one network, since the vectors belong to it.
-    Since u and v are held fixed, the gradient cannot be differentiated again.
+    With `index`, the iteration starts from the J v of the last time that each sample was used. Power
+    iteration thus continues from epoch to epoch, and the estimate becomes more accurate. Without `index`, it
+    starts from the J v of recent samples with a similar output. Use one penalty per network, because the
+    stored vectors belong to the network.
 
     iterations
-        Rounds of the iteration, each a product with Jᵀ and one with J. From the second on v is the best
-        vector of the Krylov space. "auto" takes as many as the batch needs until ‖J v − σu‖ ≤ tol · σ on
-        average, at most 10.
+        The number of rounds, each with one product with Jᵀ and one with J. From the second round on, v is the
+        best vector of the Krylov space. "auto" continues until ‖J v − σu‖ ≤ tol · σ on average over the
+        batch, for at most 10 rounds.
+    tol
+        The tolerance of iterations="auto".
     start
-        What u is where nothing is stored: "recent", as above (and "output" for the first batch); "output",
-        the row of scores that the network gives, less its mean (random where the output is no row of scores);
-        "random", u = J v₀ for a random v₀, as the paper does.
+        The first u of a sample without a stored vector. "recent" uses recent samples, as above, and "output"
+        for the first batch. "output" uses the scores of the sample minus their mean (a random u if the output
+        is not a row of scores). "random" uses u = J v₀ for a random v₀, as in the paper.
     h
-        "identity" is the paper's σ; "square" is σ²; "hinge" is max(0, σ − threshold); or a function of σ,
-        such as `lambda s: (s - 1) ** 2`: a vector in, one number for each entry out.
+        "identity" is σ, as in the paper; "square" is σ²; "hinge" is max(0, σ − threshold). Or a function,
+        such as `lambda s: (s - 1) ** 2`, that maps σ (B,) to one number per sample, (B,).
     reduction
-        "mean", "sum" or "max" over the batch, or "none": a value for each sample.
+        "mean", "sum" or "max" over the batch, or "none" for a value per sample.
     samples
-        How many the data set has, for `index` in a compiled step. (Eager ones make room as samples come by.)
+        The size of the data set. It is needed for `index` in a compiled step; eager steps make room for
+        vectors as samples appear.
     stored_as
         torch.float16 or torch.bfloat16, to store the vectors of `index` in half the memory.
     stored_in
-        A file to keep them in, memory-mapped. It needs `samples`, and is not part of `state_dict`.
+        A memory-mapped file in which the vectors are stored. It needs `samples`, and is not part of
+        `state_dict`.
+    every, budget, fraction, seed
+        As in `Penalty`.
     """
 
     def __init__(
@@ -80,6 +90,8 @@ class SpectralPenalty(NormPenalty, StoredVectors):
         budget: float | None = None,
         fraction: float = 1.0,
         seed: int = 0,
+        target: float | None = None,
+        target_quantile: float | None = None,
     ):
         super().__init__(
             weight,
@@ -90,6 +102,8 @@ class SpectralPenalty(NormPenalty, StoredVectors):
             budget=budget,
             fraction=fraction,
             seed=seed,
+            target=target,
+            target_quantile=target_quantile,
         )
         if iterations != "auto":
             check_count("iterations", iterations)
@@ -101,8 +115,12 @@ class SpectralPenalty(NormPenalty, StoredVectors):
         self.keep_vectors(samples, stored_as, stored_in)
         self.recent = RecentVectors()
 
+    is_estimated = True
+
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
-        """The penalty; the direction of J v is kept for the next time."""
+        """The penalty. The direction of J v is stored for the next call."""
+        if size(J.output_shape) == 1:
+            return self._of_one_number(J)
         rows = None if index is None else self.rows(J, index)
         value, u, v = self._found(J, rows)
         if rows is not None:
@@ -114,11 +132,21 @@ class SpectralPenalty(NormPenalty, StoredVectors):
         return value
 
     def estimated(self, J: Linearization, index: Tensor | None, labels: Tensor | None) -> Tensor:
+        if size(J.output_shape) == 1:
+            return self._of_one_number(J)
         return self._found(J, None if index is None else self.rows(J, index))[0]
 
     def exactly(self, J: Linearization, index: Tensor | None, labels: Tensor | None) -> Tensor:
         e = spectral_norm(J, tol=1e-3, max_iterations=100)
         return self.carried(J, e.sigma, [(e.u, e.v)])
+
+    def _of_one_number(self, J: Linearization) -> Tensor:
+        """Where the output is one number, as a critic's, u is 1 and σ = ‖Jᵀ1‖: there is nothing to search."""
+        u, pairing = torch.ones(J.output_shape, dtype=J.dtype, device=J.device), Pairing()
+        with torch.no_grad():
+            c = J.vjp(u, pairing)
+        sigma = norms(c)
+        return self.carried(J, sigma, [(u, divided(c, sigma))], pairing)
 
     def _found(self, J: Linearization, rows: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """The penalty, J v/‖J v‖, and v (of any length)."""
@@ -133,7 +161,7 @@ class SpectralPenalty(NormPenalty, StoredVectors):
                 value, slopes = self.shaped(sigma)
                 if pairing is not None:
                     J.vjp(divided(w, length, scale * slopes), pairing)
-            else:  # u is about what J v is now, and may stand for it in the gradient; a first guess may not
+            else:  # a stored u is close to J v and can replace it in the gradient; a first guess cannot
                 c = J.vjp(self._advanced(J, u), pairing)
                 v = divided(c, norms(c), scale)
                 w = J.jvp(v, pairing)
@@ -145,7 +173,7 @@ class SpectralPenalty(NormPenalty, StoredVectors):
         return value if pairing is None else pairing.handed_over(value, rest), directions, v
 
     def _look_further(self, J: Linearization, u: Tensor, v: Tensor) -> None:
-        """Whether ten more rounds lead elsewhere, in a few steps of a training."""
+        """In a few training steps, check whether ten more rounds change the directions, and warn if so."""
         self._payments += 1
         if self._payments not in LOOKS or not J.agreed(not self._has_warned):
             return
@@ -155,14 +183,14 @@ class SpectralPenalty(NormPenalty, StoredVectors):
             self._has_warned = True
             warnings.warn(
                 f"The spectral penalty finds σ {low:.0%} too low, in directions that are not yet the most "
-                "sensitive ones: its gradient is roughly right only. Pass index= (the positions of the "
-                "samples in the data set), or take iterations=2 or more, or iterations='auto'. "
-                "print(penalty.report(J)) measures how good it is.",
+                "sensitive ones, so its gradient is only roughly right. Pass index= (the positions of the "
+                "samples in the data set), or use iterations=2 or more, or iterations='auto'. "
+                "print(penalty.report(J)) shows the error.",
                 stacklevel=4,
             )
 
     def _refined(self, J: Linearization, u: Tensor, is_live: bool) -> tuple[Tensor, Tensor, Pairing | None]:
-        """v and J v after all rounds, and the pairing that the last sweep has left its vectors in."""
+        """v and J v after all rounds, and the pairing that holds the vectors of the last sweep."""
         space, is_auto = Ritz(J, u), self.iterations == "auto"
         for left in reversed(range(self._rounds(J))):
             v = space.right()
@@ -174,7 +202,7 @@ class SpectralPenalty(NormPenalty, StoredVectors):
         return v, w, pairing
 
     def _advanced(self, J: Linearization, u: Tensor) -> Tensor:
-        """u after all rounds but the last."""
+        """u before the last round."""
         space = Ritz(J, u)
         for _ in range(self._rounds(J) - 1):
             w = J.jvp(space.right())
@@ -183,16 +211,16 @@ class SpectralPenalty(NormPenalty, StoredVectors):
         return u
 
     def _rounds(self, J: Linearization) -> int:
-        """No more than the space has dimensions."""
+        """The number of rounds, at most the dimension of the space."""
         if self.iterations == "auto":
             if tracing():
-                refuse("iterations='auto' looks at values, which a compiled step cannot: give a number.")
+                refuse("iterations='auto' looks at values, which a compiled step cannot do: give a number.")
             return MOST_ROUNDS
         return min(self.iterations, 1 + min(size(J.input_shape), size(J.output_shape)))
 
     def _begin(self, J: Linearization, rows: Tensor | None) -> tuple[Tensor, bool]:
-        """u, and whether it is a guess, for some at least. (A compiled step cannot ask, and takes stored ones
-        for none.)"""
+        """u, and whether it is a guess for at least one sample. (A compiled step cannot check this. It
+        assumes that stored vectors are no guesses.)"""
         if rows is None and not self._has_memory:
             return self._first(J), self.start != "random"
         u, known = self.recent.guess(J) if rows is None else self.recalled(J, rows)
@@ -223,13 +251,13 @@ class SpectralPenalty(NormPenalty, StoredVectors):
 
 
 def is_rough(aligned: float, low: float) -> bool:
-    """Whether directions are so far off that the gradient is."""
+    """Whether the directions are so wrong that the gradient is wrong."""
     return aligned < ALIGNED and low > CLOSE
 
 
 @torch.no_grad()
 def alignment(J: Linearization, u: Tensor, v: Tensor) -> tuple[float, float]:
-    """Of u and v with what ten rounds more make of them, weighted by σ; and by how much σ is too low."""
+    """How well u and v agree with the result of ten more rounds, weighted by σ; and how much too low σ is."""
     further = u
     for _ in range(10):
         right = normalized(J.vjp(further))

@@ -1,4 +1,4 @@
-"""Yoshida & Miyato's penalty on the layers' own norms, l_specUB, and the bound it rests on."""
+"""Yoshida & Miyato's penalty on the norms of the layers, l_specUB, and the product bound."""
 
 from __future__ import annotations
 
@@ -23,20 +23,25 @@ from ..trust.verify import halves
 from .base import Penalty
 
 Product = Callable[[Tensor], Tensor]
-STIR = 0.01  # of a random direction in a vector that was cut off, so that it is never zero
+STIR = 0.01  # the part of a random direction in a vector that was cut off, so that it is never zero
 
 
 class SpectralBoundPenalty(Penalty):
-    """weight · Σ_l ‖W^l‖₂², by power iteration that goes on from call to call.
+    """weight · Σ_l ‖W^l‖₂² over the linear and convolution layers, by power iteration.
 
-    W^l are the linear and convolution layers that the model calls as such. Products inside one fused call
-    (the projections of `nn.MultiheadAttention`, an LSTM) are not seen. A weight that layers share counts
-    once; one that is computed anew for each call (`torch.nn.utils.parametrize`, unless cached) for each.
+    `penalty(J)` returns a scalar. The power iteration continues from call to call. Layers inside a fused call
+    (the projections of `nn.MultiheadAttention`, an LSTM) do not count. A weight that layers share counts
+    once. A weight that is computed for each call (`torch.nn.utils.parametrize`, unless cached) counts once
+    per call. Raises `InputError` if the model has no such layer.
 
+    iterations
+        Rounds of power iteration per call.
     convolution
-        "operator" takes the norm of the convolution on the input size it has here, which bounds ‖J‖;
-        "kernel" that of the kernel reshaped to a matrix, as in the paper by Yoshida & Miyato, which bounds
-        nothing.
+        "operator" is the norm of the convolution as an operator on its actual input size; the product of
+        these norms bounds ‖J‖. "kernel" is the norm of the kernel reshaped to a matrix, as in the paper of
+        Yoshida & Miyato; it gives no bound.
+    every, budget, seed
+        As in `Penalty`.
     """
 
     def __init__(
@@ -84,7 +89,7 @@ class SpectralBoundPenalty(Penalty):
         return (lambda v: v @ matrix.t()), (lambda u: u @ matrix), torch.Size((1, matrix.shape[1]))
 
     def _store(self, directions: list[Tensor]) -> None:
-        """The next power step of each layer, unless it is zero or has overflowed. (All in few calls.)"""
+        """Store the result of the power step of each layer, unless it is zero or has overflowed."""
         lengths = torch.stack(torch._foreach_norm(directions))
         known = (lengths > 0) & (lengths < float("inf"))
         units = torch._foreach_div(directions, list(lengths.unbind()))
@@ -104,11 +109,11 @@ class SpectralBoundPenalty(Penalty):
 
 @while_tracing
 def _begin(penalty: SpectralBoundPenalty, shapes: list[torch.Size], *weights: Tensor) -> None:
-    """See to it that there are vectors to go on from."""
+    """Make start vectors for layers that have no stored vector of the right shape."""
     for position, (shape, like) in enumerate(zip(shapes, weights, strict=True)):
         v = getattr(penalty, f"v{position}", None)
         if v is None or v.shape != shape or (v.device, v.dtype) != (like.device, like.dtype):
-            with torch.inference_mode(False):  # or what a validation step begins could not be trained with
+            with torch.inference_mode(False):  # buffers made in a validation step must work in training
                 new = normalized(penalty.random(shape, like.detach()))
                 if v is not None and v.shape[:2] == shape[:2] and v.dim() == len(shape):
                     new = normalized(_fitted(v, shape).to(new) + STIR * new)  # the same layer on another size
@@ -116,7 +121,7 @@ def _begin(penalty: SpectralBoundPenalty, shapes: list[torch.Size], *weights: Te
 
 
 def _fitted(v: Tensor, shape: torch.Size) -> Tensor:
-    """Cut off, or filled up with zeros, at the end of each axis: a convolution does the same everywhere."""
+    """v, cut off or filled with zeros at the end of each axis. (A convolution acts alike at every place.)"""
     missing = [n - m for n, m in zip(shape, v.shape, strict=True)]
     return F.pad(v, [pad for n in reversed(missing) for pad in (0, n)])
 
@@ -124,12 +129,16 @@ def _fitted(v: Tensor, shape: torch.Size) -> Tensor:
 @in_full_precision
 @torch.no_grad()
 def product_bound(J: Linearization, *, tol: float = 1e-3) -> Tensor:
-    """∏_l ‖W^l‖₂ ≥ ‖J(x_i)‖₂ for each sample, (B,), each norm to `tol`: the bound of section 2.1.
+    """The upper bound ∏_l ‖W^l‖₂ ≥ ‖J(x_i)‖₂ for each sample (section 2.1 of the paper).
 
-    Every recorded step counts with its own norm (a ReLU with 1, a batch norm with its largest scale), and
-    where branches meet the bounds add up, so that it holds for any network whose calls are recorded. Of a
-    smooth network it is a bound at these x. (A step on tensors whose first axis is not the batch counts with
-    its norm on the whole batch.)
+    J is a linearization of the whole network. `tol` is the relative tolerance of each norm. Returns a tensor
+    of shape (B,). Raises `UnsupportedModelError` if the calls of the model were not recorded, or if J is a
+    transform.
+
+    Every recorded step contributes its own norm (1 for a ReLU, the largest scale for a batch norm). Where
+    branches meet, their bounds are added. So the bound holds for any network whose calls are recorded. For a
+    smooth network it is a bound only at these x. (A step on tensors whose first axis is not the batch
+    contributes its norm on the whole batch.)
     """
     if J.tape is None or J.tape.whole:
         why = J.reason or "this is a transform of J, not the Jacobian of the network itself"
@@ -156,7 +165,7 @@ def product_bound(J: Linearization, *, tol: float = 1e-3) -> Tensor:
 
 
 def _by_sample(tape: Tape, first: Tensor) -> set[Slot | None]:
-    """The slots whose first axis is the batch: where samples do not change, their rows are zero."""
+    """The slots whose first axis is the batch. There, samples that do not change have zero rows."""
     v, read = start(first.shape, first), tape.values()
     found = None
     for chosen in halves(len(first), first.device):
@@ -172,13 +181,13 @@ def _by_sample(tape: Tape, first: Tensor) -> set[Slot | None]:
 
 
 def _stays(y: Any, chosen: Tensor) -> bool:
-    """Whether what has changed is of the chosen samples alone."""
+    """Whether only the chosen samples have changed."""
     parts = y if isinstance(y, Parts) else [y]
     return all(len(part) == len(chosen) and not part[~chosen].any() for part in parts)
 
 
 class _Whole:
-    """An operator on a batch as one on a single, larger sample."""
+    """An operator on a batch, seen as an operator on a single, larger sample."""
 
     def __init__(self, part: _Part):
         self._part = part
@@ -195,7 +204,7 @@ class _Whole:
 
 
 class _Part:
-    """One step as an operator on one of its sources, the others held at zero."""
+    """One step as an operator on one of its sources. The tangents of the other sources are zero."""
 
     def __init__(self, step: Step, read: Any, k: int, arguments: list[Any], target: Any):
         self._step, self._read, self._k, self._arguments = step, read, k, arguments
@@ -221,7 +230,7 @@ class _Part:
 
 
 def _joined(y: Any) -> Tensor:
-    """Several results as one, sample by sample if they are of samples."""
+    """Several results as one tensor, sample by sample if their first axis is the batch."""
     if isinstance(y, Tensor):
         return y
     if len({len(part) for part in y}) == 1:

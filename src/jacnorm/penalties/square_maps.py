@@ -1,4 +1,4 @@
-"""Penalties on maps from a space into itself: the trace of J, and its spectral radius."""
+"""Penalties on maps from a space to itself: the trace of J, and its spectral radius."""
 
 from __future__ import annotations
 
@@ -21,16 +21,24 @@ from .report import MANY
 class TracePenalty(NormPenalty):
     """weight · mean_i h(tr J(x_i)): the divergence of the map, with its sign.
 
+    `penalty(J)` returns a scalar. The trace is estimated as tr J = E εᵀJ ε for random signs ε (Hutchinson,
+    1989). Raises `InputError` if the output of the model does not have the shape of its input.
+
     probes
-        tr J = E εᵀJ ε for random signs ε (Hutchinson, 1989), the mean over so many of them; or "all": the
-        exact trace, from one product for each output. The estimate has no bias, which is lost where h is
-        not "identity".
+        The number of random vectors ε, or "all" for the exact trace, from one product per output. The
+        estimate is unbiased if h is "identity"; with any other h it is biased.
+
+    Further arguments are those of `NormPenalty`.
     """
 
     def __init__(self, weight: float = 0.01, probes: int | Literal["all"] = 1, **common: Unpack[Common]):
         super().__init__(weight, **common)
         if probes != "all":
             check_count("probes", probes)
+        if self.steering is not None:
+            raise InputError(
+                "TracePenalty takes no target=: a trace may be negative, and a target is of a size."
+            )
         self.probes = probes
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
@@ -50,7 +58,7 @@ class TracePenalty(NormPenalty):
     def _vectors(
         self, J: Linearization, probes: int | Literal["all"]
     ) -> tuple[Callable[[], Iterable[Tensor]], float]:
-        """Those that are swept, and how much each counts. Unit vectors are made when they are used."""
+        """A function that yields the vectors ε, and the weight of each. Unit vectors are made one by one."""
         if probes == "all":
             return lambda: (basis(J.output_shape, J, i) for i in range(size(J.output_shape))), 1.0
         signs = [torch.where(self.random(J.output_shape, J) < 0, -1.0, 1.0) for _ in range(probes)]
@@ -61,20 +69,27 @@ class TracePenalty(NormPenalty):
 
 
 class SpectralRadiusPenalty(NormPenalty):
-    """weight · mean_i ρ(J(x_i)), the largest |λ| of the eigenvalues: what decides whether x ← f(x) settles.
+    """weight · mean_i h(ρ(J(x_i))) with the spectral radius ρ, the largest |λ| of the eigenvalues of J.
 
-    ∂|λ| = Re(s yᵀ∂J x) for J x = λx and Jᵀy = λy, with s = λ̄/(|λ| yᵀx): two pairs of real vectors. The
-    eigenvectors come from Arnoldi's method, which finds complex pairs from a real start, where power
-    iteration runs in circles.
+    `penalty(J)` returns a scalar. ρ < 1 at a fixed point means that the iteration x ← f(x) converges near it.
+    Raises `InputError` if the output of the model does not have the shape of its input.
+
+    The gradient is ∂|λ| = Re(s yᵀ∂J x) for J x = λx and Jᵀy = λy, with s = λ̄/(|λ| yᵀx). These are two pairs
+    of real vectors. The eigenvectors come from Arnoldi's method. It finds complex pairs from a real start,
+    for which power iteration does not converge.
 
     max_iterations
-        The largest dimension of the Krylov space. With as many as J has rows the answer is exact.
+        The largest dimension of the Krylov space. If it is the number of rows of J, the result is exact.
+
+    Further arguments are those of `NormPenalty`.
     """
 
     def __init__(self, weight: float = 0.01, max_iterations: int = 32, **common: Unpack[Common]):
         super().__init__(weight, **common)
         check_count("max_iterations", max_iterations)
         self.max_iterations = max_iterations
+
+    is_estimated = True
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
         _check_square(J, "spectral radius")
@@ -99,6 +114,6 @@ class SpectralRadiusPenalty(NormPenalty):
 def _check_square(J: Linearization, what: str) -> None:
     if J.input_shape != J.output_shape:
         raise InputError(
-            f"The {what} needs an output of the input's shape; J goes from {tuple(J.input_shape)} to "
+            f"The {what} needs an output with the input's shape; J goes from {tuple(J.input_shape)} to "
             f"{tuple(J.output_shape)}."
         )

@@ -1,4 +1,4 @@
-"""A vector for each sample of the data set, so that an iteration goes on where it stopped with it."""
+"""Stored vectors, one per sample of the data set, so that an iteration continues where it stopped."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from ..pytorch.tracing import refuse, tracing, while_tracing
 from ..trust.checks import as_tensor, check_count
 
 MAX_SAMPLES = 10**9
-LARGE = 2**30  # bytes that are worth a word
-TYPICAL = 10_000  # samples of a data set whose size nobody has told
+LARGE = 2**30  # bytes above which there is a warning
+TYPICAL = 10_000  # samples that are assumed for a data set of unknown size
 
 
 class StoredVectors(nn.Module):
-    """The buffer `u` of a penalty, and how it is read, written and loaded."""
+    """The buffer `u` of a penalty, with the methods to read, write and load it."""
 
-    u: Tensor  # (samples, n_out), unit rows; zero for samples not seen yet
+    u: Tensor  # (samples, n_out), unit rows; zero for samples that have not been seen
 
     def keep_vectors(
         self, samples: int | None, stored_as: torch.dtype | None, stored_in: str | Path | None
     ) -> None:
-        """To be called once, by the constructor."""
+        """Set up the buffer. The constructor calls this once."""
         if samples is not None:
             check_count("samples", samples)
         if stored_as not in (None, torch.float16, torch.bfloat16, torch.float32):
@@ -39,39 +39,38 @@ class StoredVectors(nn.Module):
             )
         if stored_in is not None and samples is None:
             raise InputError(
-                "stored_in= makes a file of a fixed size: say how many samples the data set has, "
-                "samples=len(dataset)."
+                "stored_in= makes a file of fixed size: pass the size of the data set, samples=len(dataset)."
             )
         self.samples, self.stored_as = samples, stored_as
         self.stored_in = None if stored_in is None else Path(stored_in)
         self.register_buffer("u", torch.empty(0, 0, device="cpu"), persistent=stored_in is None)
 
     def rows(self, J: Linearization, index: Tensor) -> Tensor:
-        """The index, and room for its vectors."""
+        """The index, checked and on the device of the buffer. Makes room for its vectors."""
         if tracing() and self.samples is None:
             refuse(
-                "A compiled step cannot make room for vectors as samples come by: say how many there are, "
-                "SpectralPenalty(samples=len(dataset))."
+                "A compiled step cannot make room for vectors as samples appear: pass the size of the data "
+                "set, SpectralPenalty(samples=len(dataset))."
             )
         index, last = _checked(index, J.output_shape[0])
         make_room(self, last + 1, size(J.output_shape), J.dtype, J.device)
         return index.to(self.u.device)
 
     def recalled(self, J: Linearization, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """What is stored of these samples, shaped like the output, and which of them have been seen."""
+        """The stored vectors of these samples, shaped like the output, and which samples have been seen."""
         u = self.u[rows].to(device=J.device, dtype=J.dtype)
         seen = u.any(1)
         if self.u.dtype != J.dtype:
-            u = normalized(u)  # rounded, they are no unit vectors
+            u = normalized(u)  # rounded vectors are not unit vectors
         return u.view(J.output_shape), seen
 
     @torch.no_grad()
     def store(self, rows: Tensor, directions: Tensor) -> None:
-        """Keep the directions. A sample whose J v is zero, or has overflowed, begins again with a guess: from
-        a u with Jᵀu = 0 no later step leads anywhere.
+        """Store the directions. A sample whose J v is zero or has overflowed starts again with a guess,
+        because power iteration cannot leave a u with Jᵀu = 0.
         """
         new = flat(directions).nan_to_num_(0.0, 0.0, 0.0)
-        if new.shape[1:] == self.u.shape[1:]:  # else another network has come in between
+        if new.shape[1:] == self.u.shape[1:]:  # else the penalty was used with another network meanwhile
             self.u.index_copy_(0, rows, new.to(device=self.u.device, dtype=self.u.dtype))
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
@@ -82,7 +81,7 @@ class StoredVectors(nn.Module):
             elif saved.numel():
                 make_room(self, len(saved), saved.shape[1], saved.dtype, saved.device)
                 self.u[: len(saved)] = saved
-            if self.stored_in is not None:  # it is no part of the state
+            if self.stored_in is not None:  # the file is not part of the state
                 del state_dict[prefix + "u"]
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
@@ -97,7 +96,7 @@ def make_room(
     is_near = u.device == device or penalty.stored_in is not None
     if len(u) >= samples and u.shape[1:] == (n_out,) and u.dtype == dtype and is_near:
         return
-    with torch.inference_mode(False):  # or what a validation step begins could not be trained with
+    with torch.inference_mode(False):  # buffers made in a validation step must work in training
         if penalty.stored_in is None:
             penalty.u = _enlarged(penalty, samples, n_out, dtype, device)
         else:
@@ -110,7 +109,7 @@ def _enlarged(
     u = penalty.u
     table = u if u.shape[1:] == (n_out,) else u.new_empty(0, n_out)
     missing = samples - len(table)
-    if missing > 0:  # grow in large steps, since a first epoch asks for row after row
+    if missing > 0:  # grow in large steps, because a first epoch asks for one row after another
         missing = max(missing, len(table) // 2)
         _check_room(penalty, len(table) + missing, n_out, dtype, device)
     table = table.to(dtype=dtype, device=device)
@@ -122,7 +121,7 @@ def _enlarged(
 def _check_room(
     penalty: StoredVectors, samples: int, n_out: int, dtype: torch.dtype, device: torch.device
 ) -> None:
-    """A word before memory is full, not after."""
+    """Warn or raise before memory is full, not after."""
     advice = (
         "Leave index= out (the start then needs no memory), or store them in half precision, "
         "stored_as=torch.float16, or in a file, samples=len(dataset), stored_in='vectors.bin'."
@@ -130,8 +129,8 @@ def _check_room(
     needed, free = samples * n_out * dtype.itemsize, free_bytes(device)
     if free is not None and needed > free:
         raise InputError(
-            f"With index= a vector of {n_out:,} numbers is stored for each sample. For {samples:,} of them "
-            f"these take {_gigabytes(needed)}, and {_gigabytes(free)} are free on {device}. {advice}"
+            f"With index= a vector of {n_out:,} numbers is stored for each sample. For {samples:,} samples "
+            f"they take {_gigabytes(needed)}, and {_gigabytes(free)} are free on {device}. {advice}"
         )
     typical = penalty.samples or TYPICAL
     if not len(penalty.u) and (total := typical * n_out * dtype.itemsize) > LARGE:
@@ -143,7 +142,7 @@ def _check_room(
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Memory to be had, where the system tells."""
+    """The free memory in bytes, if the system reports it."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     file = Path("/proc/meminfo")
@@ -154,18 +153,19 @@ def free_bytes(device: torch.device) -> int | None:
 
 
 def _in_file(path: Path, samples: int, n_out: int, dtype: torch.dtype) -> Tensor:
-    """A table in a memory-mapped file: that of an earlier run, if there is one."""
+    """A table in a memory-mapped file. If the file exists, it is the table of an earlier run."""
     needed = samples * n_out * dtype.itemsize
     if path.exists() and path.stat().st_size != needed:
         raise InputError(
             f"{path} has {path.stat().st_size:,} bytes; vectors for {samples:,} samples of {n_out:,} "
-            f"numbers take {needed:,}. Is it of another network or data set? Delete it, or name another file."
+            f"numbers take {needed:,}. Does it belong to another network or data set? Delete it, or name "
+            "another file."
         )
     free = shutil.disk_usage(path.absolute().parent).free
     if not path.exists() and needed > free:
         raise InputError(
             f"Vectors for {samples:,} samples of {n_out:,} numbers take {_gigabytes(needed)}, and "
-            f"{_gigabytes(free)} are free where {path} would be. Leave index= out, or take "
+            f"{_gigabytes(free)} are free at {path}. Leave index= out, or use "
             "stored_as=torch.float16."
         )
     return torch.from_file(str(path), shared=True, size=samples * n_out, dtype=dtype).view(samples, n_out)
@@ -176,7 +176,7 @@ def _gigabytes(count: int) -> str:
 
 
 def _checked(index: object, batch: int) -> tuple[Tensor, int]:
-    """The index as whole numbers, and the largest of them (which a compiled step does not know)."""
+    """The index as whole numbers, and the largest of them (−1 in a compiled step, which cannot know it)."""
     index = as_tensor(index)
     if index.shape != (batch,) or index.is_floating_point() or index.dtype == torch.bool:
         raise InputError(
@@ -190,6 +190,6 @@ def _checked(index: object, batch: int) -> tuple[Tensor, int]:
     if first < 0 or last >= MAX_SAMPLES:
         raise InputError(
             f"index goes from {first} to {last}; positions in a data set start at 0, "
-            "and there is a stored vector for each up to the largest."
+            "and every position up to the largest gets a stored vector."
         )
     return index, last

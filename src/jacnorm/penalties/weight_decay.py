@@ -10,7 +10,11 @@ from .base import Penalty
 
 
 class WeightDecay(Penalty):
-    """weight/2 · ‖θ‖² over all parameters (Krogh & Hertz, 1991): the same as `weight_decay=` of SGD."""
+    """weight/2 · ‖θ‖² over all parameters θ that require a gradient (Krogh & Hertz, 1991).
+
+    `penalty(J)` returns a scalar. Its gradient is that of `weight_decay=` of SGD. Raises `InputError` if the
+    model of J is a plain function.
+    """
 
     def __init__(self, weight: float = 0.01):
         super().__init__(weight)
@@ -18,7 +22,7 @@ class WeightDecay(Penalty):
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
         if not isinstance(J.model, nn.Module):
             raise InputError(
-                "WeightDecay needs the parameters of an nn.Module, and the model linearized is a plain "
+                "WeightDecay needs the parameters of an nn.Module, but the linearized model is a plain "
                 "function. Pass the module, or use weight_decay= of the optimizer."
             )
         total = J.output.new_zeros(())

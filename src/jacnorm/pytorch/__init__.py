@@ -1,1 +1,1 @@
-"""What tames PyTorch: precision, tracing, settings that all threads share, modules behind a model."""
+"""Tools for PyTorch: precision, torch.compile, settings that all threads share, the modules of a model."""

@@ -1,4 +1,4 @@
-"""Another forward for a module, for a while."""
+"""Replace the forward of a module for a while."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import nn
 
 @contextmanager
 def replaced_forward(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
-    own = module.__dict__.get("forward")  # some trainers have put one there already
+    own = module.__dict__.get("forward")  # some trainers have already replaced it
     module.forward = forward
     try:
         yield

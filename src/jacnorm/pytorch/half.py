@@ -1,4 +1,4 @@
-"""Whether products in half precision work on this machine, and are faster."""
+"""Whether products in half precision work on this machine and are faster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .precision import HALF
 from .tracing import while_tracing
 
 SECONDS = 120
-# In a process of its own: where half precision fails, it may leave other kernels broken.
+# The trial runs in a separate process, because a failure of half precision may break other kernels.
 TRIAL = """
 import json, sys, time, torch, torch.nn.functional as F
 kind, device = getattr(torch, sys.argv[1]), sys.argv[2]
@@ -63,7 +63,7 @@ def _warn(dtype: torch.dtype, why: str) -> None:
 def why_not(dtype: torch.dtype, device: torch.device) -> str | None:
     """What keeps this machine from gaining by it; None if it gains.
 
-    Processes that train together decide alike: the first that asks tries, and the others wait for it.
+    Processes that train together use the same answer: the first that asks tries, and the others wait for it.
     """
     return _tried(dtype, device, torch.get_num_threads(), dist.is_available() and dist.is_initialized())
 
@@ -79,7 +79,8 @@ def _tried(dtype: torch.dtype, device: torch.device, threads: int, together: boo
 
 
 def _found_by_the_first(key: str, find: Callable[[], str | None]) -> str | None:
-    """Not by a collective call: of some processes only one may ask, one that measures for instance."""
+    """The result of the first process that asks. This is no collective call, because it is possible that only
+    one process asks, for example one that measures."""
     store = dist.distributed_c10d._get_default_store()
     if store.add(f"{key}, asked for", 1) == 1:
         store.set(key, find() or "")
@@ -108,7 +109,7 @@ def _why_not(name: str, device: str, threads: int) -> str | None:
 
 
 class Choice:
-    """What a training has begun with, to be saved: one that is resumed elsewhere goes on with it."""
+    """Whether a training run uses half precision. It is saved, so that a resumed run does the same."""
 
     DTYPES = sorted(HALF, key=str)
 
@@ -121,11 +122,11 @@ class Choice:
         return self._pays[dtype]
 
     def state(self) -> list[int]:
-        """For each dtype: 1 for yes, −1 for no, 0 for not asked."""
+        """One number per dtype: 1 for yes, −1 for no, 0 if it was not tried."""
         return [{True: 1, False: -1, None: 0}[self._pays.get(dtype)] for dtype in self.DTYPES]
 
     def load(self, state: list[int]) -> None:
-        known = zip(self.DTYPES, state, strict=False)  # checkpoints from before have none
+        known = zip(self.DTYPES, state, strict=False)  # older checkpoints do not have it
         self._pays = {dtype: value > 0 for dtype, value in known if value != 0}
 
 

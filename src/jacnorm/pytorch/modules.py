@@ -1,4 +1,4 @@
-"""The modules behind a model, what they are called, and how to leave them as they were."""
+"""The modules of a model, their names, and how to restore their state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch.nn.parameter import is_lazy
 
 
 def modules_of(model: Any) -> dict[str, nn.Module]:
-    """By name: the model itself (""), or the modules that a function or an object holds."""
+    """The modules by name: the model itself (""), or the modules that a function or an object holds."""
     if isinstance(model, nn.Module):
         return {"": model}
     if isinstance(model, functools.partial):
@@ -29,17 +29,17 @@ def modules_of(model: Any) -> dict[str, nn.Module]:
 
 
 def _held_by(function: FunctionType) -> dict[str, Any]:
-    """The variables of the module and of the functions around it that a function names."""
+    """The variables that a function uses, from its module and from enclosing functions."""
     code, around = function.__code__, function.__globals__
     held = {name: around[name] for name in code.co_names if name in around}
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-        with suppress(ValueError):  # a variable without a value yet
+        with suppress(ValueError):  # the variable has no value yet
             held[name] = cell.cell_contents
     return held
 
 
 def paths(modules: dict[str, nn.Module]) -> dict[int, str]:
-    """id of a submodule: its dotted path."""
+    """The dotted path of each submodule, by its id."""
     found: dict[int, str] = {}
     for root, module in modules.items():
         for path, submodule in module.named_modules(prefix=root):
@@ -61,14 +61,14 @@ def set_random_state(device: torch.device, state: Tensor) -> None:
 
 @contextmanager
 def unchanged(modules: dict[str, nn.Module], device: torch.device) -> Iterator[None]:
-    """Buffers, gradients and the random state are afterwards what they were.
+    """Restore buffers, gradients and the random state at the end.
 
-    Of a function whose modules nobody knows, those that it calls are looked after.
+    If the model is a function and its modules are unknown, this covers the modules that it calls.
     """
     state = _State()
     for module in modules.values():
         state.keep(module)
-    here = get_ident()  # the hook sees the modules of other threads, too
+    here = get_ident()  # the hook also sees the modules of other threads
     calls = (
         nullcontext()
         if modules
@@ -82,7 +82,7 @@ def unchanged(modules: dict[str, nn.Module], device: torch.device) -> Iterator[N
 
 
 class _State:
-    """What modules had when they were first seen."""
+    """The state of modules when they were first seen."""
 
     def __init__(self) -> None:
         self._buffers: dict[Tensor, Tensor] = {}  # tensors are hashed by identity
@@ -100,7 +100,7 @@ class _State:
     def restore(self) -> None:
         with torch.no_grad():
             for buffer, before in self._buffers.items():
-                if not torch.equal(buffer, before):  # a graph that has saved it would take offence at a write
+                if not torch.equal(buffer, before):  # a needless write would break graphs that saved it
                     buffer.copy_(before)
         for parameter, gradient in self._gradients.items():
             parameter.grad = gradient

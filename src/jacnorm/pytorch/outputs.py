@@ -1,4 +1,4 @@
-"""Models that return more than a tensor: which of it J is the Jacobian of."""
+"""Models that return more than one tensor: which tensor J is the Jacobian of."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch import Tensor
 from ..errors import InputError
 
 Name = str | int
-Output = Name | Callable[[Any], Tensor] | None  # a name, a position, a function, or the obvious one
+Output = Name | Callable[[Any], Tensor] | None  # a name, a position, a function; None for the default
 
-LOGITS = "logits"  # what Hugging Face's models call their scores
+LOGITS = "logits"  # the name of the scores in models of Hugging Face
 
 
 def chosen(result: Any, output: Output, batch: int) -> tuple[Any, Name | None]:
-    """Of what a model returned: the tensor that is meant, and its name where nobody has named it."""
+    """The chosen tensor in the result of a model, and its name if it was chosen by default."""
     if output is None:
         return obvious(result, batch)
     if callable(output):
@@ -40,7 +40,8 @@ def chosen(result: Any, output: Output, batch: int) -> tuple[Any, Name | None]:
 
 
 def obvious(result: Any, batch: int) -> tuple[Any, Name | None]:
-    """A tensor is itself. Of more, the logits, or the only tensor with a row for each sample."""
+    """The default choice: the result itself if it is a tensor, else the logits, else the only tensor with a
+    row per sample. Also the name of the choice in the result."""
     if isinstance(result, Tensor):
         return result, None
     parts = parts_of(result)
@@ -55,7 +56,7 @@ def obvious(result: Any, batch: int) -> tuple[Any, Name | None]:
 
 
 def parts_of(result: Any) -> dict[Name, Any]:
-    """By name, or by position in a list or tuple; empty for what has no parts."""
+    """The parts of a result by name, or by position in a list or tuple; empty if it has no parts."""
     if isinstance(result, Mapping):
         return dict(result)
     if names := getattr(result, "_fields", None):  # a named tuple
@@ -83,5 +84,5 @@ def _with(parts: Mapping[Name, Any]) -> str:
 
 def _example(parts: Mapping[Name, Any], rows: list[Name]) -> str:
     if rows:
-        return f"output={rows[0]!r}, or a function of what it returned"
-    return "output= takes a name, a position or a function of what it returned, as output=lambda out: out[0]"
+        return f"output={rows[0]!r}, or a function of the result"
+    return "output= takes a name, a position or a function of the result, as output=lambda out: out[0]"

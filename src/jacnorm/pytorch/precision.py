@@ -1,4 +1,4 @@
-"""Mixed precision: recorded calls are replayed under the autocast they ran in; norms take float32 or more."""
+"""Mixed precision: recorded calls keep the autocast under which they ran; norms use at least float32."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def at_least_single(dtype: torch.dtype) -> torch.dtype:
-    """What to sum squares in: half precision loses digits in long sums, or overflows."""
+    """float32 for half precision, else the dtype itself. (Sums in half precision lose digits or overflow.)"""
     return torch.float32 if dtype in HALF else dtype
 
 
-# On any device; to ask for one of them takes much longer.
+# Whether autocast is on for any device. Asking for a single device takes much longer.
 any_autocast_enabled: Callable[[], bool] = torch._C._is_any_autocast_enabled
 
 
@@ -39,20 +39,20 @@ def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
 
 
 def in_full_precision(estimate: Function) -> Function:
-    """Products with J choose their precision themselves; the algebra around them must not be autocast."""
+    """Run an estimator without autocast. Products with J choose their own precision."""
 
     @wraps(estimate)
     def wrapped(J: Any, *args: Any, **kwargs: Any) -> Any:
-        with without_autocast(getattr(J, "device", CPU)):  # what is no operator gets its own error
+        with without_autocast(getattr(J, "device", CPU)):  # anything else raises its own error later
             return estimate(J, *args, **kwargs)
 
     return wrapped  # type: ignore[return-value]
 
 
 def as_recorded(push: Any, pull: Any, terms: Any, dtypes: list[torch.dtype], y: Tensor) -> Any:
-    """The three functions of a rule in the precision in which y was just computed, from arguments of these
-    dtypes."""
-    kind, target = y.device.type, y.dtype  # not y itself, which would be kept
+    """The three functions of a rule, in the precision in which y was just computed. `dtypes` are those of the
+    arguments."""
+    kind, target = y.device.type, y.dtype  # not y itself, since the functions would keep it alive
     is_alike = all(dtype == target for dtype in dtypes)
     is_cast = is_autocast(kind)
     if is_alike and not (is_cast and target == torch.get_autocast_dtype(kind)):
@@ -65,7 +65,7 @@ def as_recorded(push: Any, pull: Any, terms: Any, dtypes: list[torch.dtype], y: 
         return [c if c is None else _as(c, d) for c, d in zip(pull(*values), dtypes, strict=True)]
 
     def meet(*values: Any) -> Any:
-        """In the precision of the cotangent, which is the result's."""
+        """The terms, in the precision of the cotangent, which is that of the result."""
         c = values[-1 - len(dtypes)]
         return terms(*[v.to(c.dtype) if _is_real(v) else v for v in values])
 
@@ -73,7 +73,7 @@ def as_recorded(push: Any, pull: Any, terms: Any, dtypes: list[torch.dtype], y: 
 
 
 def _as(c: Tensor, dtype: torch.dtype) -> Tensor:
-    """(The cotangent of a real number has no imaginary part.)"""
+    """c in this dtype. (The cotangent of a real number has no imaginary part.)"""
     return (c.real if c.is_complex() and not dtype.is_complex else c).to(dtype)
 
 

@@ -1,4 +1,4 @@
-"""How far a loop is, for whoever waits longer than a second for it."""
+"""The progress of a loop, shown if it takes longer than a second."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import sys
 import time
 from typing import TextIO
 
-WAIT = 1.0  # seconds before there is anything to see, and between two lines
+WAIT = 1.0  # seconds before the first line, and between two lines
 NOTEBOOK = "ipykernel"
 
 
 class Progress:
-    """A line on a terminal or in a notebook that is written over, and wiped out in the end."""
+    """A line on a terminal or in a notebook. It is updated in place, and removed at the end."""
 
     def __init__(self, what: str, total: int | None, stream: TextIO | None = None):
         self._what, self._total, self._stream = what, total, stream or sys.stderr
         self._seen = self._stream.isatty() or NOTEBOOK in sys.modules
         self._begin = self._last = time.monotonic()
-        self._shown = 0  # characters
+        self._shown = 0  # characters on the line
 
     def done(self, count: int) -> None:
         now = time.monotonic()

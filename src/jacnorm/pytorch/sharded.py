@@ -1,11 +1,11 @@
 """Models whose weights are spread over processes by `fully_shard` (FSDP2).
 
-Outside of a layer's forward pass its weights are not there: the tensors that the model computed with have no
-storage. Sweeps gather them again, layer by layer, into these same tensors. What is handed to them as a
-gradient goes the way of the loss's: FSDP reduces both together.
+Outside of a layer's forward pass its weights are not available: the tensors that the model computed with have
+no storage. Sweeps gather the weights again, layer by layer, into the same tensors. A gradient that is added
+to these tensors goes the way of the loss's gradient: FSDP reduces both together.
 
-To gather is work of all processes together, and so are sweeps. What decides on a sweep is therefore decided
-by all of them.
+All processes gather together, so they must sweep together. Every decision that leads to a sweep is therefore
+made by all of them.
 """
 
 from __future__ import annotations
@@ -39,32 +39,32 @@ class Sharding:
         meshes = {group.mesh_info.mesh for group in self.groups}
         if len(meshes) > 1:
             raise UnsupportedModelError(
-                f"The model's layers are sharded over {len(meshes)} different meshes, and jacnorm takes one: "
-                "call fully_shard with the same mesh for all of them."
+                f"The model's layers are sharded over {len(meshes)} different meshes, but only one is "
+                "supported: call fully_shard with the same mesh for all of them."
             )
         info = self.groups[0].mesh_info if self.groups else None
         # Those that share a copy of the weights, and those that have the same part of different copies.
         both = (getattr(info, f"{which}_process_group", None) for which in ("shard", "replicate"))
-        self._processes = [processes for processes in both if processes is not None]
+        self.processes: list[Any] = [processes for processes in both if processes is not None]
         self._device = self.groups[0].device if self.groups else torch.device("cpu")
 
     def agreed(self, value: int) -> int:
-        """The largest that any process has."""
-        if not self._processes:
+        """The largest `value` among all processes."""
+        if not self.processes:
             return int(value)
         numbers = torch.tensor(int(value), device=self._device)
-        for processes in self._processes:
+        for processes in self.processes:
             torch.distributed.all_reduce(numbers, torch.distributed.ReduceOp.MAX, group=processes)
         return int(numbers)
 
     @property
     def parts(self) -> Iterator[nn.Parameter]:
-        """What this process holds of the weights, and an optimizer moves."""
+        """The parts of the weights that this process holds and its optimizer updates."""
         return (p.sharded_param for group in self.groups for p in group.fsdp_params)
 
     @contextmanager
     def noting(self, count: Callable[[], int], within: Callable[[int, int, Any], None]) -> Iterator[None]:
-        """Tell `within` which things that `count` counts came while which module's weights were there."""
+        """For each module, call `within` with the counts between which its weights are available."""
         begun, handles = dict[int, int](), []
         for module in self.modules:
             handles.append(module.register_forward_pre_hook(lambda m, _: begun.__setitem__(id(m), count())))
@@ -80,7 +80,7 @@ class Sharding:
 
 
 def sharding_of(model: Any) -> Sharding | None:
-    """None where nothing is sharded. Raises where something is that cannot be served."""
+    """The sharding of a model, or None if it is not sharded. Raises if this kind is not supported."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return None
     _check_pipeline(model)
@@ -116,8 +116,8 @@ def _check_pipeline(model: Any) -> None:
     owner = getattr(model, "__self__", model)
     if any(kind.__module__.startswith(PIPELINES) for kind in type(owner).__mro__):
         raise UnsupportedModelError(
-            f"{type(owner).__name__} runs a pipeline, of which each process has a stage: there is no J of "
-            "the whole here. Linearize a model that is whole in each process, or sharded by fully_shard."
+            f"{type(owner).__name__} runs a pipeline, of which each process has only a stage, so no process "
+            "has the whole J. Linearize a model that is whole in each process, or sharded by fully_shard."
         )
 
 
@@ -130,7 +130,7 @@ def _check_wrappers(modules: Sequence[nn.Module], fsdp: Any) -> None:
 
 
 def _check_parameters(modules: Sequence[nn.Module], known: set[int]) -> None:
-    """Weights that a layer computes with in parts."""
+    """Refuse weights of which a layer uses only a part."""
     tensors = sys.modules.get(DTENSOR)
     if tensors is None:
         return
@@ -139,7 +139,7 @@ def _check_parameters(modules: Sequence[nn.Module], known: set[int]) -> None:
             if isinstance(p, tensors.DTensor) and id(p) not in known:
                 raise UnsupportedModelError(
                     f"{name} of {type(module).__name__} is spread over processes as {p.placements} (tensor "
-                    "parallel?), and its layer computes with a part of it. jacnorm takes models that are "
+                    "parallel?), and its layer computes with a part of it. jacnorm supports models that are "
                     "whole in each process, or sharded by fully_shard."
                 )
 
@@ -148,7 +148,7 @@ def _check_parameters(modules: Sequence[nn.Module], known: set[int]) -> None:
 
 
 def gathered(steps: Iterable[Any]) -> Iterator[Any]:
-    """The steps, each while its weights are there. Those that were not are let go again."""
+    """The steps, each while its weights are available. Weights that were gathered for it are freed again."""
     held: list[Any] = []
     try:
         for step in steps:
@@ -173,7 +173,7 @@ def _let_go(module: Any, held: list[Any]) -> None:
 
 
 def _register(apply: Any, group: Any, *tensors: Any) -> Any:
-    """What FSDP passes the arguments of a module through: an identity, which whoever records can see here."""
+    """The identity through which FSDP passes the arguments of a module, made visible to a recorder."""
     if has_torch_function(tensors):
         return handle_torch_function(_register, tensors, apply, group, *tensors)
     return apply(group, *tensors)
@@ -184,7 +184,7 @@ _register.__name__ = "backward_hook"
 
 @contextmanager
 def _unseen() -> Iterator[None]:
-    """What gathers weights is no call of the model."""
+    """Hide the calls by which FSDP gathers weights: they are not calls of the model."""
     inside: Any = sys.modules[f"{FSDP}._fully_shard._fsdp_param_group"]
     group, function = inside.FSDPParamGroup, inside.RegisterPostBackwardFunction
     plain = {name: getattr(group, name) for name in ("unshard", "wait_for_unshard", "reshard")}

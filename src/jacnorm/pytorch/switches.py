@@ -1,4 +1,4 @@
-"""Settings of PyTorch that are one for all threads, turned for a while."""
+"""Settings of PyTorch that all threads share, changed for a while."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
 class Switch:
-    """The first thread that needs it turns it, and the last turns it back."""
+    """A setting. The first thread that needs it changes it, and the last thread changes it back."""
 
     def __init__(self, turn: Callable[[], AbstractContextManager[Any]]):
         self._turn = turn
@@ -38,7 +38,7 @@ unfused_attention = Switch(lambda: sdpa_kernel(SDPBackend.MATH))
 
 
 class _Eager:
-    """What `torch.compiler.set_stance("force_eager")` does, which takes ten times as long to make."""
+    """Does the same as `torch.compiler.set_stance("force_eager")`, and is ten times as fast to create."""
 
     def __enter__(self) -> None:
         self._before = eval_frame()._set_stance(eval_frame().DynamoStance("force_eager"))
@@ -51,5 +51,5 @@ def eval_frame() -> Any:
     return torch._dynamo.eval_frame
 
 
-# What the user has compiled runs eagerly.
+# Compiled functions of the user run eagerly.
 eager = Switch(_Eager)

@@ -1,4 +1,4 @@
-"""What dynamo cannot follow, for steps that are compiled with torch.compile."""
+"""Tools for code that dynamo cannot follow, for steps that are compiled with torch.compile."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from .switches import eager
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-# Dynamo of torch 2.9 cannot pass modules to `while_tracing`; 2.13 is the oldest that was found to.
+# Dynamo of torch 2.9 cannot pass modules to `while_tracing`. 2.13 is the oldest version known to work.
 CAN_TRACE = torch.__version__ >= TorchVersion("2.13")
 
-# Whether dynamo is tracing this very line: then no value can be looked at.
+# Whether dynamo is tracing this code. If so, values cannot be read.
 tracing = torch.compiler.is_dynamo_compiling
 
 
 def inside_torch_func() -> bool:
-    """Inside grad, vjp, vmap and the like, where tensors hide what autograd would tell of them. (While dynamo
-    traces, that cannot be asked.)
+    """Whether this runs inside torch.func (grad, vjp, vmap, …), where tensors hide their autograd graph.
+    (While dynamo traces, this is not known.)
     """
     return not tracing() and torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def outside_torch_func() -> AbstractContextManager[Any]:
-    """For what belongs to an object and not to the function that is transformed, such as a place in a stream:
-    a transform refuses to write into it, and would leave its own tensors there."""
+    """Leave torch.func transforms, to change the state of an object, such as its place in a random stream.
+    A transform refuses such a write, and would leave its own tensors in the object."""
     return torch._C._DisableFuncTorch() if inside_torch_func() else nullcontext()
 
 
 def uncompiled() -> AbstractContextManager[Any]:
-    """What the user has compiled runs eagerly, so that its calls can be seen."""
-    if tracing() or "torch._dynamo" not in sys.modules:  # nothing is compiled without it
+    """Run compiled functions of the user eagerly, so that their calls can be recorded."""
+    if tracing() or "torch._dynamo" not in sys.modules:  # without this module nothing is compiled
         return nullcontext()
     return eager
 
 
 def while_tracing(function: Function) -> Function:
-    """Dynamo calls the function itself, with the values that it traces for; the result is a constant to it.
+    """Let dynamo call the function itself, with the values that it traces for. The result is a constant.
 
-    (What torch.compiler.assume_constant_result does, which would import all of dynamo here and now.)
+    (torch.compiler.assume_constant_result does the same, but would import all of dynamo immediately.)
     """
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
@@ -55,12 +55,12 @@ def while_tracing(function: Function) -> Function:
 
 @while_tracing
 def refuse(message: str) -> None:
-    """An error that reaches the user as it is, whether graphs may break or not."""
+    """Raise an error that reaches the user unchanged, whether or not graph breaks are allowed."""
     raise UnsupportedModelError(message)
 
 
 def gaussian(seed: Tensor, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Random numbers from a generator of their own."""
+    """Gaussian random numbers from a new generator with this seed."""
     if tracing():
         return _opaque_gaussian(seed, shape, dtype, device)
     return _gaussian(seed, shape, dtype, device)
@@ -71,7 +71,7 @@ def _gaussian(seed: Tensor, shape: Sequence[int], dtype: torch.dtype, device: to
     return torch.randn(shape, generator=generator, dtype=dtype, device=device)
 
 
-# Compiled code knows no generators, but it can call this, so that its numbers are those of an eager step.
+# Compiled code has no generators. It can call this operator, which gives the numbers of an eager step.
 _opaque_gaussian = torch.library.custom_op("jacnorm::gaussian", _gaussian, mutates_args=())
 
 

@@ -1,1 +1,1 @@
-"""What makes numbers trustworthy: what may go in, what was verified, and when it is verified again."""
+"""Trust: checks of inputs and outputs, checks of the whole model, and when these are repeated."""

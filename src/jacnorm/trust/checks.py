@@ -1,4 +1,4 @@
-"""What may go in and what must come out: each check raises an error that says what to do."""
+"""Checks of inputs and outputs. Each raises an error that says what to do."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def check_input(x: object, at: str | None = None, model: object = None) -> None:
     if x.is_complex() and at is None:
         raise InputError(
             f"x has dtype {x.dtype}: a Jacobian needs real inputs. Take the real and imaginary parts as two "
-            "numbers: linearize(lambda x: model(torch.view_as_complex(x)), torch.view_as_real(x)), and end "
-            "the model in torch.view_as_real, too, if its output is complex. (x.float() would lose the "
+            "numbers: linearize(lambda x: model(torch.view_as_complex(x)), torch.view_as_real(x)). If the "
+            "output is complex as well, end the model in torch.view_as_real. (x.float() would lose the "
             "imaginary part.)"
         )
     if not x.is_floating_point() and at is None:
@@ -39,7 +39,7 @@ def check_input(x: object, at: str | None = None, model: object = None) -> None:
 
 
 def _embedding(model: object) -> str:
-    """The name of the layer that tokens go into first, or a word for it."""
+    """The name of the layer that embeds tokens, or a placeholder if it is unknown."""
     named = dict(model.named_modules()) if isinstance(model, nn.Module) else {}
     known = getattr(model, "get_input_embeddings", lambda: None)()  # Hugging Face's
     found = [name for name, module in named.items() if module is known]
@@ -61,7 +61,7 @@ def check_precision(precision: object, x: Tensor) -> None:
 
 
 def run(model: Callable[..., Any], x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """model(x, …), with an error of its own told apart from ours."""
+    """model(x, …). An error of the model becomes a `ModelError`; errors of jacnorm pass unchanged."""
     try:
         return model(x, *args, **kwargs)
     except (torch.OutOfMemoryError, JacnormError):
@@ -78,15 +78,15 @@ def run(model: Callable[..., Any], x: Tensor, *args: Any, **kwargs: Any) -> Any:
 def _advice(error: Exception, kwargs: dict[str, Any]) -> str:
     if isinstance(error, TypeError) and "missing" in str(error) and "argument" in str(error):
         return (
-            "It takes more than x. Give it the rest in a function that you define once, outside the loop: "
+            "It needs more arguments than x. Bind them in a function that you define once, outside the loop: "
             "def f(x): return model(x, t)"
         )
     unknown = re.search("unexpected keyword argument '(.+?)'", str(error))
     if unknown and unknown[1] in kwargs:
         near = get_close_matches(unknown[1], ("engine", "batch_norm", "at", "to", "precision"), 1)
-        return f"Did you mean {near[0]}=?" if near else "It gets the arguments that linearize does not know."
+        return f"Did you mean {near[0]}=?" if near else "Arguments unknown to linearize go to the model."
     if "could not create a primitive" in str(error):
-        return "This machine cannot run it in half precision: take model.float() and x.float()."
+        return "This machine cannot run it in half precision: use model.float() and x.float()."
     if re.search("same dtype|scalar type|Input type", str(error)):
         return "x must have the dtype of the weights."
     return "The first axis of x is the batch; for a single sample pass x.unsqueeze(0)."
@@ -95,8 +95,8 @@ def _advice(error: Exception, kwargs: dict[str, Any]) -> str:
 def check_output(output: object, x: Tensor, model: object) -> None:
     if not isinstance(output, Tensor):
         raise InputError(
-            f"The model's output is a {type(output).__name__}, not a tensor: output= takes a name, a "
-            "position or a function of what the model returned."
+            f"The model's output is a {type(output).__name__}, not a tensor: output= takes the name or the "
+            "position of a tensor, or a function that takes it from the result."
         )
     if not output.is_floating_point():
         advice = ": end the model in torch.view_as_real" if output.is_complex() else ""
@@ -133,7 +133,7 @@ def check_vector(name: str, vector: object, shape: torch.Size, of: str) -> None:
 
 
 def check_labels(labels: object, shape: torch.Size) -> Tensor:
-    """One class for each sample, as whole numbers, for an output that is a row of scores."""
+    """The labels as whole numbers, (B,). The output must be a row of scores per sample."""
     if len(shape) != 2 or shape[1] < 2:
         raise InputError(f"Margins need a row of scores for each sample, found an output of {tuple(shape)}.")
     labels = as_tensor(labels)
@@ -159,7 +159,7 @@ def is_number(value: object) -> bool:
 def check_positive(name: str, value: float) -> None:
     if not is_number(value) or not value > 0 or value == float("inf"):
         raise InputError(
-            f"{name}={value!r}: it must be a positive, finite number (to do without, leave it out)."
+            f"{name}={value!r}: it must be a positive, finite number (for the default, leave it out)."
         )
 
 
@@ -187,5 +187,6 @@ def _culprit(x: Tensor, model: object) -> str:
 
 
 def as_tensor(values: Any) -> Tensor:
-    """Where it is, if it is one (torch.as_tensor takes it to the default device), else on the CPU."""
+    """The values as a tensor. A tensor stays on its device (torch.as_tensor would move it to the default
+    device); other values go to the CPU."""
     return values if isinstance(values, Tensor) else torch.as_tensor(values, device="cpu")

@@ -1,5 +1,5 @@
-"""Functions that are made anew in every step, such as lambda x: model(x, t): known by their code, and by the
-objects that they hold."""
+"""Functions that are created in every step, such as lambda x: model(x, t). They are recognized by their code
+and by the objects that they hold."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 Value = TypeVar("Value")
-MOST = 1024  # functions: code that is made by exec() must not fill the memory
-DEEP = 4  # functions that hold functions, objects that hold objects
-LARGE = 8  # a whole number from here on is no axis: the time of a diffusion model, say
+MOST = 1024  # functions that are remembered, so that code made by exec() does not fill the memory
+DEEP = 4  # how deep to look into functions that hold functions, and objects that hold objects
+LARGE = 8  # whole numbers from here on are not axes, but for example the time of a diffusion model
 NAMES = (bool, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 
@@ -24,8 +24,8 @@ def is_made_anew(model: Any) -> bool:
 
 
 class ByCode(Generic[Value]):
-    """A value for each function. Two with the same code share it if they hold the same objects: modules,
-    instances, functions. Of tensors and numbers that they hold, only the kind counts."""
+    """One value per function. Functions with the same code share a value if they hold the same objects
+    (modules, instances, functions). Of the tensors and numbers that they hold, only the kind is compared."""
 
     def __init__(self, make: Callable[[], Value]):
         self._make = make
@@ -40,7 +40,7 @@ class ByCode(Generic[Value]):
         if len(self._values) >= MOST:
             self._values.clear()
         made = self._make()
-        # The key names objects by their ids, which others get when they are gone.
+        # The key names objects by their ids. When an object is gone, another one may get its id.
         forget = partial(_forget, weakref.ref(self), key)
         self._values[key] = [weakref.ref(item, forget) for item in held], made
         return made
@@ -58,7 +58,7 @@ def _forget(owner: weakref.ref[ByCode[Any]], key: Any, _: Any) -> None:
 
 
 def _look(value: Any, held: list[Any], depth: int) -> Any:
-    """What tells a value from others of its kind. Objects that count are added to `held`."""
+    """A key for a value that a function holds. Objects that are part of the key are added to `held`."""
     if isinstance(value, FunctionType) and depth > 0:
         inside = [_look(item, held, depth - 1) for item in _closed_over(value)]
         return value.__code__, id(value.__globals__), *inside, *_globals(value, held)
@@ -86,7 +86,7 @@ def _object(value: Any, held: list[Any]) -> Any:
 
 
 def _holds_modules(value: Any, depth: int) -> bool:
-    """Such an instance is not to be mixed up with another one."""
+    """Whether a value holds modules. Two such instances must not share a key."""
     inside = getattr(value, "__dict__", None)
     if depth == 0 or not isinstance(inside, dict) or isinstance(value, Tensor | ModuleType):
         return False
@@ -99,13 +99,13 @@ def _plain(value: Any) -> Any:
 
 
 def _closed_over(function: FunctionType) -> Iterator[Any]:
-    """Its defaults and the variables of the functions around it."""
+    """The default arguments of a function, and the variables that it takes from enclosing functions."""
     yield function.__defaults__
     yield function.__kwdefaults__
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents
-        except ValueError:  # a variable without a value yet
+        except ValueError:  # the variable has no value yet
             yield None
 
 
@@ -117,7 +117,7 @@ def _globals(function: FunctionType, held: list[Any]) -> Iterator[Any]:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """That the code mentions, and the code inside it."""
+    """The names in the code, and in the code inside it."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -1,6 +1,7 @@
 """The benchmark's ways are what they say they are; its numbers land in a page."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from jacnorm.lab.bench.networks import NETWORKS, network
 from jacnorm.lab.bench.networks_page import aims_in_words, ordered
 from jacnorm.lab.bench.page import markdown, picture
 from jacnorm.lab.bench.quality import Following
+from jacnorm.lab.bench.targets import AIMS, course
+from jacnorm.lab.bench.targets_page import picture_of_targets, targets_in_words
 from jacnorm.lab.bench.timing import stepper
 from jacnorm.lab.bench.ways import DEFAULT, DOUBLE, FROBENIUS, PUSH, WAYS, WEIGHT
 from jacnorm.lab.cli import main
@@ -300,3 +303,24 @@ def test_every_pupil_has_something_to_learn(pupil):
 def test_a_pupil_that_there_is_not(capsys):
     assert main(["bench", "starts", "--nets", "LeNet,Alice"]) == 2
     assert "there is no 'Alice'" in capsys.readouterr().err
+
+
+def test_targets_become_a_table_and_a_picture():
+    curve = {"steps": [10, 20, 30], "sigma": [3.0, 2.0, 1.02], "weight": [0.1, 0.2, 0.3], "score": 0.9}
+    runs = [{**curve, "start": start} for start in (0.01, 1.0)]
+    runs[1] = {**runs[1], "sigma": [3.0, 2.0, 1.2]}
+    found = {"net": {"target": 1.0, "middle": 0.1, "runs": runs}}
+    text = targets_in_words(found)
+    assert "in 1 of 2 trainings" in text
+    assert "| net | 1 | 0.01 | 1.020 | 1.020 | 1.020 | 1.020 | yes | 0.3 | 0.900 |" in text
+    assert "| net | 1 | 1 | 1.200 |" in text
+    assert len(picture_of_targets({"targets": found}).axes) == 2
+    assert picture_of_targets({}) is None
+
+
+def test_each_target_has_a_lesson_that_learns():
+    for aim in AIMS[2:]:  # the first two need data sets
+        found = course(replace(aim, steps=9), None, aim.middle)
+        assert found["steps"] == list(range(1, 10))
+        assert len(set(found["sigma"])) == 9
+        assert found["weight"][0] == aim.middle != found["weight"][-1]

@@ -10,7 +10,7 @@ from jacnorm.lab.cli import main
 from jacnorm.lab.evaluate.adversarial import ATTACKS
 from jacnorm.lab.evaluate.times import KINDS
 from jacnorm.lab.reproduce.catalog import find_items
-from jacnorm.lab.reproduce.figures import subjects
+from jacnorm.lab.reproduce.runs import subjects
 
 EXPERIMENTS = Path(__file__).parents[3] / "paper"
 RANKS = {"none": 0, "l2": 1, "spectral-bound": 2, "frobenius": 3, "spectral": 4, "spectral-warm": 5}

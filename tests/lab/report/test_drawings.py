@@ -5,7 +5,7 @@ import re
 
 import pandas as pd
 
-from jacnorm.lab.figures.points import accuracy
+from jacnorm.lab.figures.methods import accuracy
 from jacnorm.lab.looks import looks
 from jacnorm.lab.report.drawings import drawings
 from jacnorm.lab.reproduce.chapter import Chapter

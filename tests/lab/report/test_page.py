@@ -11,13 +11,12 @@ import pandas as pd
 import pytest
 from made_results import changed, publish
 
+from jacnorm.lab.claims import FAILS, HOLDS, OPEN, UNTESTED, Outcome
 from jacnorm.lab.cli import main
-from jacnorm.lab.report.content import collect
-from jacnorm.lab.report.front import Sentence
+from jacnorm.lab.report.content import Sentence, collect
+from jacnorm.lab.report.editorial import commands
 from jacnorm.lab.report.page import to_html
-from jacnorm.lab.report.provenance import commands
 from jacnorm.lab.reproduce.catalog import all_items, find_items, question, read_item, with_numbers
-from jacnorm.lab.reproduce.chapter import FAILS, HOLDS, OPEN, UNTESTED, Outcome
 from jacnorm.lab.sweep.experiment import read_experiment
 
 EXPERIMENTS = Path(__file__).parents[3] / "paper"
@@ -156,7 +155,7 @@ def test_only_what_the_paper_says_stands_among_its_claims(results, tmp_path, mon
     monkeypatch.setattr("jacnorm.lab.report.content.drawings", lambda section: ())  # they take seconds
     of = {data: find_items(EXPERIMENTS, "all", data, tmp_path / "results") for data in ("kmnist", "digits")}
     content = collect([*of["kmnist"], *of["digits"]])
-    of = {part.chapter.title: part for part in content.parts}
+    of = {part.chapter.title: part for part in content.sections}
     assert digits.title in of
     assert sum(len(sentence.verdicts) for sentence in content.sentences) == 4 + 18 + 4 + 5 + 1
     assert len(of["Table 1, KMNIST"].own_claims) == 8
@@ -206,7 +205,8 @@ def test_it_is_the_same_each_time(results, text):
     items = [
         item for name in ("table1", "figure4") for item in find_items(EXPERIMENTS, name, "kmnist", results)
     ]
-    again = [drawing.svg for part in collect(items, results, EXPERIMENTS).parts for drawing in part.drawings]
+    sections = collect(items, results, EXPERIMENTS).sections
+    again = [drawing.svg for section in sections for drawing in section.drawings]
     assert len(again) > 2
     assert all(svg in text for svg in again)
 
@@ -262,7 +262,7 @@ def test_training_is_counted_once_and_without_the_time_that_it_stood_still(tmp_p
         publish(experiment.results, shared, 90.0)
         changed(experiment.results, shared, lambda line: line.replace('"seconds": [60.0]', slept))
     content = collect([read_item(file, tmp_path) for file in files])
-    assert len(content.parts) == 2
+    assert len(content.sections) == 2
     assert content.trained == "1 network trained for a few epochs to choose settings"
     assert content.time == "3 minutes"
 

@@ -7,8 +7,8 @@ from jacnorm.lab.cli import main
 from jacnorm.lab.config import ConfigError
 from jacnorm.lab.errors import UsageError
 from jacnorm.lab.reproduce.catalog import ITEMS, all_items, find_items
+from jacnorm.lab.reproduce.figures import read_figure
 from jacnorm.lab.reproduce.measurement import as_frame
-from jacnorm.lab.reproduce.plan import read_figure
 
 OURS = Path(__file__).parents[3] / "paper"
 

@@ -9,8 +9,7 @@ import pytest
 from safetensors.torch import load_file
 
 from jacnorm.lab.cli import main
-from jacnorm.lab.sweep.pool import order
-from jacnorm.lab.sweep.worker import carry_out
+from jacnorm.lab.sweep.pool import carry_out, order
 
 FILES = {
     "table1-digits": """

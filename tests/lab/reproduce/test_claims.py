@@ -5,10 +5,9 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from jacnorm.lab.claim import Claim, read_claims
+from jacnorm.lab.claims import FAILS, HOLDS, OPEN, UNTESTED, Claim, decide, read_claims
 from jacnorm.lab.config import ConfigError
-from jacnorm.lab.reproduce.chapter import FAILS, HOLDS, OPEN, POINTS, UNTESTED
-from jacnorm.lab.reproduce.claims import decide
+from jacnorm.lab.reproduce.chapter import POINTS
 
 
 def seeds(*values):

@@ -10,19 +10,18 @@ import pytest
 import torch
 from made_results import changed, cut, full, record, screen
 
-from jacnorm.lab.claim import Claim
+from jacnorm.lab.claims import Claim
 from jacnorm.lab.data import Split, load
 from jacnorm.lab.evaluate.boundary import boundary
 from jacnorm.lab.nets import MLP, Normalized
 from jacnorm.lab.report.drawings import drawings
 from jacnorm.lab.reproduce.cost import TimeAndError
 from jacnorm.lab.reproduce.distances import Distances, percentiles
-from jacnorm.lab.reproduce.figures import figure, measure_missing, subjects
+from jacnorm.lab.reproduce.figures import FigurePlan, figure
 from jacnorm.lab.reproduce.measurement import as_frame
-from jacnorm.lab.reproduce.networks import Bench, Network, networks
-from jacnorm.lab.reproduce.plan import FigurePlan
+from jacnorm.lab.reproduce.networks import Bench, measure_missing
 from jacnorm.lab.reproduce.robustness import Robustness
-from jacnorm.lab.reproduce.runs import read_runs
+from jacnorm.lab.reproduce.runs import Network, networks, read_runs, subjects
 from jacnorm.lab.sweep.experiment import read_experiment
 
 EXPERIMENT = """
@@ -413,7 +412,10 @@ def test_distances_are_those_of_evaluate(monkeypatch):
         labels = own(data.test.images).argmax(1)  # own is always right, rival mostly
     network = SimpleNamespace(config="own", rivals=("rival",))
     bench = SimpleNamespace(
-        model={"own": own, "rival": rival}.__getitem__,
+        data=data,
+        trained=lambda name: SimpleNamespace(
+            model={"own": own, "rival": rival}[name], config=SimpleNamespace(id=name)
+        ),
         test=lambda images: Split(data.test.images[:images], labels[:images]),
     )
     found = Distances(images=40, directions=4).measure("boundary", network, bench)["boundary"]

@@ -8,13 +8,13 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from jacnorm.lab.reproduce.claims import (
+from jacnorm.lab.statistics import (
     correlation_within,
     foretold,
     holm,
     paired,
     rise,
-    standard_errors,
+    welch,
 )
 from jacnorm.lab.wording import spread
 
@@ -72,13 +72,16 @@ def test_the_same_difference_in_every_seed_proves_no_more_than_its_sign(n):
     assert (found.low, found.high) == pytest.approx((0.2, 0.2))
 
 
-def test_standard_errors():
+def test_welch():
+    """From the formulas: t = Δ/s.e., with the degrees of freedom of Welch and Satterthwaite."""
     ours = seeds([95.0, 96.0, 97.0])  # sd 1
-    assert standard_errors(ours, 95.0, 2.0) == pytest.approx(1 / math.sqrt(1 / 3 + 4 / 5))
-    welch = stats.ttest_ind_from_stats(96.0, 1.0, 3, 95.0, 2.0, 5, equal_var=False)
-    assert standard_errors(ours, 95.0, 2.0) == pytest.approx(welch.statistic)
-    assert math.isnan(standard_errors(seeds([95.0]), 95.0, 2.0))
-    assert math.isnan(standard_errors(seeds([95.0, 95.0]), 95.0, 0.0))
+    errors, p = welch(ours, 95.0, 2.0)
+    a, b = 1 / 3, 4 / 5
+    assert errors == pytest.approx(1 / math.sqrt(a + b))
+    assert p == pytest.approx(2 * stats.t.sf(errors, (a + b) ** 2 / (a**2 / 2 + b**2 / 4)))
+    assert all(map(math.isnan, welch(seeds([95.0]), 95.0, 2.0)))
+    assert all(map(math.isnan, welch(seeds([95.0, 95.0]), 95.0, 0.0)))
+    assert all(map(math.isnan, welch(ours, math.nan, math.nan)))  # the paper has no such method
 
 
 @pytest.mark.parametrize("rows", [[(1, 2, 3), (1, 3, 2)], [(1, 2, 3), (1, 2, 3)], [(3, 1, 2), (2, 1, 3)]])

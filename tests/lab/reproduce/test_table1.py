@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from made_results import changed, cut, diverge, full, publish, screen
 
-from jacnorm.lab.claim import read_claims
+from jacnorm.lab.claims import read_claims
 from jacnorm.lab.cli import main
 from jacnorm.lab.report.content import collect
 from jacnorm.lab.reproduce.catalog import Item

@@ -248,7 +248,7 @@ def test_among_the_papers_pages_it_is_a_table_and_for_a_question_about_weights_a
     train(read_experiment(papers))
     files = [papers, *sorted((tmp_path / "checks").glob("*.toml"))]
     content = collect([read_item(one) for one in files], None, tmp_path, front=False)
-    shown = {part.chapter.name: [one.name for one in part.drawings] for part in content.parts}
+    shown = {part.chapter.name: [one.name for one in part.drawings] for part in content.sections}
     assert shown["table1-digits"] == ["table1-digits-accuracy"]
     assert shown["asks"] == ["asks-accuracy", "asks-weights"]
     write_pages(content, tmp_path)

@@ -3,8 +3,7 @@ from functools import cache
 import pytest
 from small_sweep import EPOCHS, found, runs_of, store_in
 
-from jacnorm.lab.sweep.pool import order
-from jacnorm.lab.sweep.worker import carry_out
+from jacnorm.lab.sweep.pool import carry_out, order
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,7 @@ import pytest
 from made_results import publish
 
 from jacnorm.lab.cli import main
-from jacnorm.lab.sweep.pool import order
-from jacnorm.lab.sweep.worker import carry_out
+from jacnorm.lab.sweep.pool import carry_out, order
 
 SWEEP = """
 [base]

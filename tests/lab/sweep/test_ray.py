@@ -25,11 +25,10 @@ from small_sweep import (
 
 from jacnorm.lab.cli import main
 from jacnorm.lab.sweep import ray as ray_module
-from jacnorm.lab.sweep.pool import order
+from jacnorm.lab.sweep.pool import carry_out, order
 from jacnorm.lab.sweep.ray import ClusterError, RayPool, RayWorker
 from jacnorm.lab.sweep.run import status
 from jacnorm.lab.sweep.store import MAX_ATTEMPTS
-from jacnorm.lab.sweep.worker import carry_out
 
 # Not beside others that look for free ports of this machine, nor twice at a time.
 pytestmark = pytest.mark.xdist_group("processes that meet")

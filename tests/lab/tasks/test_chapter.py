@@ -7,8 +7,8 @@ from jacnorm.lab.report.drawings import drawings
 from jacnorm.lab.reproduce.catalog import read_chapter, read_item
 from jacnorm.lab.results import append_result
 from jacnorm.lab.settings import ConfigError
+from jacnorm.lab.statistics import interval
 from jacnorm.lab.sweep.experiment import names, read_experiment
-from jacnorm.lab.tasks.statistics import interval
 
 FILE = """
 title = "Small"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import trim_mean
 
-from jacnorm.lab.tasks.statistics import interquartile_mean, interval
+from jacnorm.lab.statistics import interquartile_mean, interval
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 7, 8, 10, 50])

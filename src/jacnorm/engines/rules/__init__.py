@@ -1,8 +1,8 @@
 """One rule per kind of call. For piecewise linear layers these are G, F and Fᵀ of the paper's appendix
 ("Conversion between operators").
 
-Importing this package fills `RULES`. Batch norm, which also needs care where the whole model is one step, is
-in `engines/batchnorm.py`.
+Importing this package fills `RULES`. Batch norm is in `engines/batchnorm.py`, because it also needs care when
+the whole model is one step.
 """
 
 from . import (  # noqa: F401

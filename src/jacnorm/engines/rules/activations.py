@@ -1,6 +1,6 @@
 """Piecewise linear activations: multiplication with the slope at the recorded point (the paper's Z).
 
-At a kink the slope is the one autograd takes, so that a rule and autograd agree everywhere.
+At a kink the slope is that of autograd, so rules and autograd agree everywhere.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .table import Borrowed, Call, NoRule, rule, scaled_by
 
 @rule("relu", inplace=True, runs=True)
 def relu(x: Tensor, inplace: bool = False) -> Call:
-    """The mask is y > 0, read off the output where it is needed: one fast kernel and no memory of its own."""
+    """The mask is y > 0. It is computed from the output when needed: one fast kernel, and no extra memory."""
     y = torch.relu_(x) if inplace else torch.relu(x)
     kept = Borrowed(y)
 
@@ -29,7 +29,7 @@ def relu(x: Tensor, inplace: bool = False) -> Call:
 
 @rule("leaky_relu", inplace=True, runs=True)
 def leaky_relu(x: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Call:
-    """The slope is read off the sign of the output, as ReLU's mask; of the input where they differ."""
+    """The slope follows from the sign of the output, as in ReLU, or of the input if the signs differ."""
     alike = negative_slope >= 0
     before = None if alike else Borrowed(x)
     y = F.leaky_relu(x, negative_slope, inplace)
@@ -43,7 +43,7 @@ def leaky_relu(x: Tensor, negative_slope: float = 0.01, inplace: bool = False) -
 
 @rule("prelu", runs=True)
 def prelu(x: Tensor, weight: Tensor) -> Call:
-    """The slope below zero is learnt."""
+    """The slope below zero is a parameter."""
     positive, shape = x > 0, weight.shape
     spread = torch.Size([] if weight.numel() == 1 else [-1, *[1] * max(0, x.dim() - 2)])
 
@@ -112,7 +112,7 @@ def absolute(x: Tensor) -> Call:
 
 @rule("clamp", "clip", runs=True)
 def clamp(x: Tensor, min: Any = None, max: Any = None) -> Call:
-    """(F is a mask, also where the bounds learn.)"""
+    """F is a mask, even if the bounds are parameters."""
     inside = torch.ones_like(x, dtype=torch.bool)
     if min is not None:
         inside = inside & (x >= min)
@@ -143,7 +143,7 @@ def minimum(x: Tensor, y: Tensor) -> Call:
 
 
 def _choosing(result: Tensor, wins: Tensor, x: Tensor, y: Tensor) -> Call:
-    """The larger (smaller) of two: each gets its share, a tie is split in halves."""
+    """The larger (or smaller) of two tensors. The chosen one gets the gradient; a tie is split in halves."""
     shapes = x.shape, y.shape
     share = wins.to(x.dtype).masked_fill_(x == y, 0.5)
 

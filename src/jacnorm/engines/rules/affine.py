@@ -56,8 +56,8 @@ def convolution(
         return CONV[dims](t, weight, None, stride, padding, dilation, groups)
 
     def pull(c: Tensor, weight: Tensor) -> Tensor:
-        # Rows that a stride larger than one never reached come back as output padding; the odd row
-        # that padding="same" adds at the end is cut off.
+        # Rows that a stride above one never reached become output padding. The odd row that
+        # padding="same" adds at the end is cut off.
         shortest = [(c.shape[2 + i] - 1) * s[i] - 2 * before[i] + reach[i] + 1 for i in range(dims)]
         missing = [max(0, n - m) for n, m in zip(size, shortest, strict=True)]
         y = CONV_TRANSPOSE[dims](c, weight, None, s, before, missing, groups, d)
@@ -156,7 +156,7 @@ def _times_row(c: Tensor, y: Tensor) -> Tensor:
 
 
 def _gathered(x: Tensor, c: Tensor, shape: torch.Size) -> Tensor:
-    """xᵀ c, summed over what y had only one of."""
+    """xᵀ c, summed over the axes along which y was broadcast."""
     if len(shape) == 2 and x.shape[:-1] == c.shape[:-1]:
         return x.reshape(-1, x.shape[-1]).t() @ c.reshape(-1, c.shape[-1])
     return sum_to(x.mT @ c, shape)
@@ -174,8 +174,8 @@ def shifted_product(
 
 @rule("einsum", data=REST, product=True, of_complex=True)
 def einsum(followed: Any, equation: str, *operands: Any) -> Call:
-    """F: the contraction with each operand in turn replaced by its tangent. Fᵀ: with it and the output
-    swapped."""
+    """F: the sum over the operands of the contraction with that operand replaced by its tangent. Fᵀ: the
+    contraction with that operand and the output swapped."""
     if len(operands) == 1 and isinstance(operands[0], list | tuple):
         raise NoRule("einsum called with a list of operands")
     check_factors(*operands)

@@ -55,7 +55,7 @@ def copy(x: Tensor, *_: Any, **__: Any) -> Any:
 
 
 def _conversion(function: Any) -> Any:
-    """To another dtype or device; Fᵀ comes back."""
+    """Conversion to another dtype or device. Fᵀ converts back."""
 
     def apply(x: Tensor, *args: Any, **kwargs: Any) -> Any:
         home = {"dtype": x.dtype, "device": x.device}
@@ -98,7 +98,7 @@ def cumulative_sum(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> 
 
 
 def _extremum(function: Any) -> Any:
-    """amax, amin: all places that attain the value share it equally."""
+    """amax, amin: all places that attain the extremum share the cotangent equally."""
 
     def apply(x: Tensor, dim: Any = (), keepdim: bool = False) -> Any:
         axes = axes_of(dim, x.dim())
@@ -154,7 +154,7 @@ def where(*arguments: Any) -> Any:
     if len(arguments) != 3:
         raise NoRule("where() of a condition alone")
     kinds = [a.dtype if isinstance(a, Tensor) else None for a in arguments]
-    mask = torch.bool if torch.bool in kinds else torch.uint8  # the second in old code
+    mask = torch.bool if torch.bool in kinds else torch.uint8  # old code uses the second
     if mask not in kinds:
         raise NoRule("where() without a condition")
     at = kinds.index(mask)

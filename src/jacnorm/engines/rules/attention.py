@@ -1,8 +1,8 @@
 """Attention: S = s Q Kᵀ + mask, P = softmax S, Y = P V.
 
-The layer stays on its fused kernel, forward and backward. Fᵀ is that kernel's own backward. F, and the
-terms of the gradient, are written out for a block of queries at a time, so that memory is linear in the
-sequence. With
+The layer keeps its fused kernel, forward and backward. Fᵀ is the backward pass of that kernel. F and the
+terms of the gradient are computed for one block of queries at a time, so memory is linear in the length of
+the sequence. With
 
     tS = s (t_Q Kᵀ + Q t_Kᵀ),  tP = P ⊙ (tS − ⟨P, tS⟩)           F(t) = tP V + P t_V
     dP = c Vᵀ,  D = dP − ⟨c, Y⟩,  dS = P ⊙ D
@@ -74,13 +74,13 @@ def attention(
 
 
 def _taken(found: list[Tensor | None], i: int) -> Tensor | None:
-    """Once: of a tensor that is query and key, say, there is one cotangent."""
+    """The i-th cotangent, and then None: a tensor that is query and key, for example, has one cotangent."""
     result, found[i] = found[i], None
     return result
 
 
 def _dropped(q: Tensor, k: Tensor, p: float, enable_gqa: bool) -> Tensor:
-    """The factors of dropout: dropping from ones draws the very mask that dropping from P would."""
+    """The factors of dropout. Dropout of ones draws the same mask as dropout of P."""
     shape = (
         *torch.broadcast_shapes(q.shape[:-2], q.shape[:-2] if enable_gqa else k.shape[:-2]),
         q.shape[-2],
@@ -91,7 +91,7 @@ def _dropped(q: Tensor, k: Tensor, p: float, enable_gqa: bool) -> Tensor:
 
 @dataclass(slots=True)
 class Rows:
-    """A block of queries: where it is, P there, and what dropout leaves of it."""
+    """A block of queries: its position, P there, and its dropout factors."""
 
     at: slice
     P: Tensor
@@ -106,7 +106,7 @@ class Rows:
 
 
 class Attention:
-    """Its products. Queries, keys and values have one batch axis inside, of samples and heads together."""
+    """The products of attention. Inside, q, k and v have one batch axis for samples and heads together."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Attention:
         heads = {t.shape[:-2] for t in (q, k, v)}
         self.batch = q.shape[:-2] if enable_gqa or len(heads) == 1 else torch.broadcast_shapes(*heads)
         self._kept, self._is_causal = None if kept is None else kept.flatten(0, -3), is_causal
-        self.node: Callable[[], Any] = lambda: None  # of the kernel, which may have kept ln Σ exp S
+        self.node: Callable[[], Any] = lambda: None  # the kernel's node, which may have kept ln Σ exp S
 
     def layer(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         """The layer itself, with the dropout that was drawn."""
@@ -178,7 +178,7 @@ class Attention:
         return r.kept(torch.bmm(c, v.mT)).sub_((c * y).sum(-1, keepdim=True))
 
     def pull(self, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> list[Tensor | None]:
-        """Written out, where the fused kernel's own is not at hand."""
+        """Fᵀ, computed explicitly when the backward pass of the fused kernel is not available."""
         mask, c = rest if len(rest) == 2 else (None, *rest)
         q, k, v, c = self._flat(q, k, v, c)
         q = q * self.scale
@@ -212,7 +212,7 @@ class Attention:
         return r.softened(total)
 
     def _blocks(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Iterator[Rows]:
-        """Of queries that are scaled."""
+        """The blocks. The queries q are already scaled."""
         count, keys = q.shape[1], k.shape[1]
         rows = max(1, BLOCK // max(1, len(q) * keys))
         kept = getattr(self.node(), "_saved_logsumexp", None)
@@ -246,7 +246,7 @@ class Attention:
         return t.expand(*self.batch, *t.shape[-2:]).reshape(-1, *t.shape[-2:])
 
     def _gathered(self, *found: Tensor) -> list[Tensor | None]:
-        """What was found for each sample and head, in the shapes of q, k and v."""
+        """The results per sample and head, in the shapes of q, k and v."""
         results: list[Tensor | None] = []
         for t, shape in zip(found, self.shapes, strict=True):
             t = t.view(*self.batch, *t.shape[1:])
@@ -263,7 +263,7 @@ class Attention:
 
 
 class Sums:
-    """What has been found for queries, keys and values, block after block."""
+    """Sums over blocks of the gradients in queries, keys and values."""
 
     def __init__(self, q: Tensor, k: Tensor, v: Tensor):
         self.q, self.k, self.v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)

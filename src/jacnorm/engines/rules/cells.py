@@ -1,10 +1,10 @@
-"""What LSTM, GRU and RNN layers do at each time, and the derivative.
+"""The steps of LSTM, GRU and RNN layers at each time, and their derivatives.
 
 With the weights A of the input and B of the state h, a cell gets p = A x + a and r = B h + b. At the recorded
 point everything is linear, and the coefficients are found for all times at once: h gets K p + R r, and
-what is left of the state before. From time to time only products with B are made.
+a part of the previous state. The loop over time needs only products with B.
 
-Gates are results, too. A cotangent that arrives there belongs to what goes into the gate.
+Gates are results as well. A cotangent that arrives at a gate belongs to the input of the gate.
 All tensors have the axes (time, batch, numbers), or (batch, numbers) at one time.
 """
 
@@ -228,7 +228,7 @@ class RnnRelu(Rnn):
 
 
 def before(first: Vector, at: Tensor) -> Tensor:
-    """What each time starts from."""
+    """The state before each time."""
     return torch.cat([torch.zeros_like(at[:1]) if first is None else first[None], at[:-1]])
 
 

@@ -1,4 +1,4 @@
-"""Products of two or three tensors that sum over common axes, beside matmul and einsum."""
+"""Products of two or three tensors that sum over common axes, other than matmul and einsum."""
 
 from __future__ import annotations
 

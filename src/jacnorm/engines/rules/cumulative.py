@@ -21,7 +21,7 @@ for _name in ("cummax", "cummin"):
 
 
 class _Products:
-    """Of all numbers along an axis, or (`cumulative`) of those up to each place."""
+    """Products of all numbers along an axis, or, if `cumulative`, of the numbers up to each place."""
 
     def __init__(self, dim: int, cumulative: bool):
         self.dim, self.cumulative = dim, cumulative
@@ -134,7 +134,7 @@ def _from_behind(c: Tensor, dim: int) -> Tensor:
 
 @rule("linalg_norm", runs=True)
 def norm(x: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Call:
-    """Those that are Euclidean. A matrix has such a norm if it is Frobenius's."""
+    """Euclidean norms only. For a matrix this is the Frobenius norm."""
     axes = x.dim() if dim is None else 1 if isinstance(dim, int) else len(dim)
     if ord is None or (ord == 2 and axes == 1) or (ord == "fro" and axes == 2):
         return vector_norm(x, 2, dim, keepdim, dtype=dtype)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .table import Call, rule, scaled_by
 
-# The saturation value of SELU, which alpha dropout writes where it drops.
+# The saturation value of SELU. Alpha dropout writes it in dropped places.
 ALPHA = -1.7580993408473766
 
 
@@ -18,7 +18,7 @@ def _dropout(kind: Any) -> Any:
     def apply(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
         if not training or p == 0:
             return Call(lambda t: t, lambda c: c, y=x)
-        # Dropping from ones draws the very mask that dropping from x would.
+        # Dropout of ones draws the same mask as dropout of x.
         kept = kind(torch.ones_like(x, requires_grad=False), p, True)
         return scaled_by(kept, x.mul_(kept) if inplace else x * kept)
 

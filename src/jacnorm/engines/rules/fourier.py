@@ -1,9 +1,9 @@
-"""Fourier transforms, and the ways between real and complex numbers.
+"""Fourier transforms, and conversions between real and complex numbers.
 
-All are linear over the real numbers. Cotangents of complex numbers are autograd's: the product of c and t is
-the real part of Σ conj(c) t, so that Fᵀ of a complex matrix is its conjugate transpose. Fᵀ of a transform is
-the transform back, unscaled where this one is. A real transform leaves out the frequencies that mirror
-others; in its Fᵀ those others count once, and not twice.
+All are linear over the real numbers. Complex cotangents follow autograd's convention: the product of c and t
+is the real part of Σ conj(c) t, so Fᵀ of a complex matrix is its conjugate transpose. Fᵀ of a transform is
+the inverse transform up to its scale. A real transform omits the frequencies that mirror others. In its Fᵀ
+the mirrored frequencies count once, not twice.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OTHER_NORM = {None: "forward", "backward": "forward", "forward": "backward", "or
 
 
 def _transform(function: Callable[..., Tensor], kind: str, usual: Any) -> Any:
-    """`usual` are the axes that are transformed if none are said."""
+    """The rule of a transform. `usual` are its default axes."""
 
     def apply(x: Tensor, s: Any = None, dim: Any = usual, norm: str | None = None, *, n: Any = None) -> Call:
         s = n if s is None else s

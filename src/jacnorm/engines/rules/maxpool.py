@@ -23,7 +23,7 @@ def is_two_by_two(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: A
     return (
         x.device.type == "cpu"
         and x.numel() >= WORTHWHILE
-        and not inside_torch_func()  # which does not know our function
+        and not inside_torch_func()  # torch.func does not support our autograd function
         and x.dim() == 4
         and x.is_contiguous()
         and x.shape[2] % 2 == 0
@@ -64,5 +64,5 @@ class TwoByTwo(torch.autograd.Function):
 
 
 def _choose(condition: Tensor, yes: Tensor, no: Tensor) -> Tensor:
-    """`torch.where` for booleans, ten times faster."""
+    """`torch.where` for booleans, but ten times faster."""
     return no ^ ((no ^ yes) & condition)

@@ -21,9 +21,9 @@ Map = Callable[[Tensor], Tensor]
 def returning(
     forms: Sequence[torch.Size], device: Any, move: Callable[..., Tensor]
 ) -> Callable[[Tensor], Any]:
-    """Fᵀ of a map that puts numbers of tensors of these shapes to some places, and zeros to the others.
+    """Fᵀ of a map that moves numbers of tensors of these shapes to some places, and zeros to all others.
 
-    Moving the positions 1, 2, 3, … through all of them tells where each number comes from; 0 is nowhere.
+    Moving the positions 1, 2, 3, … shows where each number comes from. 0 means that it comes from nowhere.
     """
     sizes = [form.numel() for form in forms]
     origins: list[Tensor] = []  # found on first use, since forward mode alone does not need them
@@ -131,7 +131,7 @@ def unpool(x: Tensor, indices: Tensor, kernel_size: Any, *args: Any, **kwargs: A
     )
 
 
-# What changes a number by a constant, if at all. ---------------------------------------------------
+# Functions that change a number by at most a constant. -----------------------------------------------
 
 
 @rule("frac", "conj", "conj_physical", "resolve_conj", "resolve_neg", "real")
@@ -143,7 +143,7 @@ def unchanged(x: Tensor) -> Call:
 
 @rule("remainder", "fmod", "__mod__")
 def remainder(x: Tensor, divisor: Any) -> Call:
-    """x − k·divisor with a whole number k. (F is the identity, also where the divisor learns.)"""
+    """x − k·divisor with a whole number k. F is the identity, even if the divisor is a parameter."""
     shape, full = x.shape, torch.broadcast_shapes(x.shape, shape_of(divisor))
     return Call(lambda v: v.expand(full), lambda c: sum_to(c, shape))
 

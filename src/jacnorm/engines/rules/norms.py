@@ -233,7 +233,7 @@ def standard_deviation(x: Tensor, *args: Any, **kwargs: Any) -> Call:
 
 
 def _about_variance(x: Tensor, args: Any, kwargs: Any) -> tuple[list[int], bool, float]:
-    """Which axes, whether they stay, and what is divided by."""
+    """The axes, whether they are kept, and the divisor."""
     names = dict(kwargs)
     dim, rest = names.pop("dim", None), list(args)
     correction: Any = names.pop("correction", None)
@@ -294,7 +294,7 @@ def vector_norm(
 
 
 def _slope_of_norm(x: Tensor, y: Tensor, p: float, axes: list[int]) -> Tensor:
-    """Of ‖x‖ₚ where it is piecewise linear. All that attain the largest share equally."""
+    """The slope of ‖x‖ₚ if it is piecewise linear. All entries that attain the maximum share it equally."""
     if p == 0:
         return torch.zeros_like(x)
     sign = x.detach().sign()

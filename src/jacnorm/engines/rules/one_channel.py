@@ -1,8 +1,8 @@
 """Convolutions of one-channel images, the first layer of every net on grey images.
 
-Kernels for the CPU fill vector registers with channels. With a single one, the gradient in the weights and
-the transposed convolution take two to three times as long as the layer itself, and a LeNet spends half of
-its training step on them. Both are brought here to shapes that the kernels like.
+Kernels for the CPU fill vector registers with channels. With a single channel, the gradient in the weights
+and the transposed convolution take two to three times as long as the layer itself, and a LeNet spends half of
+its training step on them. This file transforms both to shapes on which the kernels are fast.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def is_one_channel(x: Tensor, weight: Tensor, stride: Any, padding: Any, dilatio
         x.device.type == "cpu"
         and weight.dim() == 4
         and x.dim() == 4
-        and x.shape[1] == 1  # the weight of a depthwise convolution has one channel, too
+        and x.shape[1] == 1  # not the weight, which has one channel in depthwise convolutions
         and x.dtype == weight.dtype
         and x.dtype in (torch.float32, torch.float64)
         and stride in (1, (1, 1), [1, 1])
@@ -38,7 +38,7 @@ def is_one_channel(x: Tensor, weight: Tensor, stride: Any, padding: Any, dilatio
 
 
 def is_worthwhile(v: Tensor) -> bool:
-    """Large enough, and torch.func, which does not know our functions, is not at work."""
+    """Whether v is large enough, outside of torch.func, which does not support our autograd functions."""
     return v.numel() >= WORTHWHILE and not inside_torch_func()
 
 
@@ -51,7 +51,7 @@ def convolution(
     plain_transpose: Product,
     plain_outer: Product,
 ) -> Call:
-    """The layer and its products. Single vectors, as in power iteration on a layer, go the plain way."""
+    """The layer and its products. Single vectors, as in power iteration on a layer, use the plain kernels."""
     shape = weight.shape
 
     def push(weight: Tensor, t: Tensor, _: None = None) -> Tensor:
@@ -117,7 +117,7 @@ class TransposedConvolution(torch.autograd.Function):
 def weight_gradient(x: Tensor, u: Tensor, shape: torch.Size, padding: Any) -> Tensor:
     """Σ_b u_b ⊗ x_b, shifted: one small product of matrices for each row of the kernel.
 
-    The shifts along a row are copied out; those from row to row are the same memory read from another place.
+    The shifts along a row are copied. The shifts from row to row are views of the same memory.
     """
     count, _, rows, columns = shape
     height, width = u.shape[2:]

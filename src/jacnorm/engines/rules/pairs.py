@@ -1,4 +1,4 @@
-"""Functions of two things, number by number or row by row, either of which may depend on the input.
+"""Functions of two arguments, number by number or row by row. Both arguments may depend on the input.
 
 With y = f(a, b), F is f_a t_a + f_b t_b. The gradient of ⟨c, F(t)⟩ in a is c (f_aa t_a + f_ab t_b).
 """
@@ -102,7 +102,7 @@ def hypotenuse(followed: Any, a: Tensor, b: Tensor) -> Call:
 
 @rule("xlogy", "special_xlogy", data=2, product=True)
 def x_log_y(followed: Any, x: Any, y: Any) -> Call:
-    """x log y, and zero at x = 0, as is its slope there."""
+    """x log y. At x = 0 the value is zero, and so is the slope."""
     return pairwise(
         followed,
         x,
@@ -114,7 +114,7 @@ def x_log_y(followed: Any, x: Any, y: Any) -> Call:
 
 @rule("power of a tensor", data=2, product=True)
 def power(followed: Any, a: Any, b: Any) -> Call:
-    """a^b. As in autograd, the slope in a is zero where b = 0, and that in b where a = 0 and b ≥ 0."""
+    """a^b. As in autograd, the slope in a is zero if b = 0, and the slope in b is zero if a = 0 and b ≥ 0."""
 
     def falling(a: Tensor, b: Tensor) -> Tensor:
         """The slope in a."""

@@ -1,4 +1,4 @@
-"""Products of two things, either of which may depend on the input."""
+"""Products of two factors. Both may depend on the input."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def bilinear(
 ) -> Call:
     """y = B(p, q), linear in each. pull_p(c, q) and pull_q(c, p) are its transposes.
 
-    F is B(t_p, q) + B(p, t_q). The gradient of ⟨c, F(t)⟩ in q is what pull_q makes of c and t_p.
+    F is B(t_p, q) + B(p, t_q). The gradient of ⟨c, F(t)⟩ in q is pull_q(c, t_p).
     """
     if followed[0] and followed[1]:
         return Call(
@@ -56,7 +56,8 @@ def conjugate(factor: Any) -> Any:
 
 
 def check_factors(*factors: Any) -> None:
-    """Fᵀ multiplies with their conjugates, and a real factor has a real gradient."""
+    """Refuse real factors with complex ones. Fᵀ multiplies with conjugates, but a real factor has a real
+    gradient."""
     kinds = {v.is_complex() for v in factors if isinstance(v, Tensor)}
     if len(kinds) > 1 or any(isinstance(v, complex) for v in factors):
         raise NoRule("a product of real and complex numbers")
@@ -118,7 +119,7 @@ def divide(followed: Any, x: Any, y: Any, *, rounding_mode: str | None = None) -
 
 @rule("__rdiv__", "__rtruediv__", data=2, product=True)
 def divided_into(followed: Any, y: Any, x: Any) -> Call:
-    """x / y, as Python asks y for it."""
+    """x / y in the argument order of y.__rtruediv__(x)."""
     call = divide((followed[1], followed[0]), x, y)
     terms = call.terms
     return Call(
@@ -155,6 +156,6 @@ def plus_product(
 
 @rule("addcmul", data=3, product=True)
 def add_product(followed: Any, x: Tensor, a: Tensor, b: Tensor, *, value: float = 1) -> Call:
-    """x + value·a·b, as an affine layer spells itself (ResMLP)."""
+    """x + value·a·b. Some affine layers are written in this way (ResMLP)."""
     inner = multiply(followed[1:], a, b) if any(followed[1:]) else None
     return plus_product(followed, x, inner, torch.broadcast_shapes(x.shape, a.shape, b.shape), 1, value)

@@ -1,8 +1,8 @@
 """LSTM, GRU and RNN: one step of the tape for each layer and direction.
 
-PyTorch's own kernels tell nothing of the gates, and cuDNN's cannot be differentiated twice. So a layer runs
-here, time by time, and keeps its gates. They are results of the call, so that the gradient of ⟨c, F(t)⟩ has
-a place to arrive at, and the loss's own backward pass carries it on through time.
+PyTorch's kernels do not return the gates, and those of cuDNN cannot be differentiated twice. So a layer runs
+here, one time after another, and keeps its gates. The gates are results of the call. The gradient of
+⟨c, F(t)⟩ arrives at them, and the loss's backward pass carries it further through time.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Layer(torch.autograd.Function):
 
 
 def _layer(name: str, kind: Cell, count: int) -> LayerCall:
-    """The layer as a call that is recorded. It has so many states."""
+    """The layer as a call that can be recorded. `count` is the number of its states."""
 
     def layer(x: Tensor, *rest: Tensor | None) -> Any:
         """`rest` are the states at the start and A, B, a, b."""

@@ -22,7 +22,7 @@ TRANSPOSED = {
 
 @rule("pad")
 def pad(x: Tensor, pad: Any, mode: str = "constant", value: float | None = None) -> Any:
-    """F: padding with zeros. Fᵀ: cutting off. Reflected or repeated rows add up in Fᵀ."""
+    """F: padding with zeros. Fᵀ: removing the padding. Fᵀ adds reflected or repeated rows to their source."""
     if mode == "constant":
         cut = [-p for p in pad]
         return Call(lambda v: F.pad(v, pad), lambda u: F.pad(u, cut))
@@ -64,7 +64,7 @@ def interpolate(
 
 
 def _scales(scale_factor: Any, dims: int, recompute: bool | None) -> list[float | None]:
-    """The scales that the kernels are told; None where they take them from the sizes."""
+    """The scales to pass to the kernels; None if they compute them from the sizes."""
     if scale_factor is None or recompute:
         return [None] * dims
     return list(scale_factor) if isinstance(scale_factor, list | tuple) else [scale_factor] * dims

@@ -1,7 +1,7 @@
 """Putting the numbers of one tensor into another: scattering, index_add and the like.
 
-All of it is linear. What goes somewhere by an index or a mask comes back by the same one. Where two numbers
-go to the same place, PyTorch does not say which of them stays; autograd, and so F, takes both.
+All these calls are linear. Fᵀ uses the same index or mask in the other direction. If two numbers go to the
+same place, PyTorch does not specify which of them stays. Autograd counts both, and so does F.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Map = Callable[[Tensor], Tensor]
 
 
 def _putting(source: Any, keep: Map, place: Map, take: Map, between: int = 0) -> Call:
-    """y = keep(x) + place(source). keep is its own transpose, take is place's.
+    """y = keep(x) + place(source). keep is its own transpose, and take is the transpose of place.
 
-    There are so many arguments `between` x and the source, which are constants.
+    `between` is the number of constant arguments between x and the source.
     """
 
     def push(t: Tensor | None, *rest: Tensor | None) -> Tensor:
@@ -48,7 +48,7 @@ def _corner(c: Tensor, shape: torch.Size) -> Tensor:
 
 
 def _scattering(x: Tensor, dim: int, index: Tensor, src: Any, keep: Map, factor: Any = 1) -> Call:
-    """keep(x), and the source times the factor where the index says."""
+    """keep(x), plus the source times the factor at the places of the index."""
     shape, source_shape = x.shape, shape_of(src)
     return _putting(
         src,
@@ -214,7 +214,7 @@ rule("slice_scatter", data=2)(_replacing(_slice))
 
 @rule("written through a view", data=2)
 def base_of_a_view(base: Tensor, view: Tensor) -> Call:
-    """What the base is after its view was written into."""
+    """The base after its view was changed in place."""
 
     def part(v: Tensor) -> Tensor:
         return v.as_strided(*where)

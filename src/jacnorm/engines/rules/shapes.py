@@ -1,4 +1,4 @@
-"""Everything that moves numbers without changing them: views, axes, indexing, joining, splitting."""
+"""Calls that move numbers without changing them: views, axes, indexing, joining, splitting."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .table import LIST, Call, NoRule, rule
 
 
 def rearranging(x: Tensor, move: Callable[[Tensor], Tensor]) -> Any:
-    """F and Fᵀ of any map whose every output is one of its inputs: slices, flips, repeats, shuffles.
+    """F and Fᵀ of a map that copies each output from one input: slices, flips, repeats, shuffles.
 
-    Moving the positions 0, 1, 2, … tells where each output comes from; Fᵀ adds back to there.
+    Moving the positions 0, 1, 2, … shows where each output comes from. Fᵀ adds each cotangent there.
     """
     shape, device = x.shape, x.device
     origin: list[Tensor] = []
@@ -44,13 +44,13 @@ for _name in ("flatten", "squeeze", "unsqueeze", "ravel", "reshape"):
 
 @rule("unflatten", runs=True)
 def unflatten(x: Tensor, *args: Any, **kwargs: Any) -> Call:
-    """(The method calls another by super(), which dynamo does not follow; this one is the same.)"""
+    """Equal to Tensor.unflatten, which calls super(); dynamo does not follow that."""
     call = _reshape(torch.unflatten)(x, *args, **kwargs)
     call.y = torch.unflatten(x, *args, **kwargs)
     return call
 
 
-# A tangent may be laid out otherwise than the activation was, so a view of it may have to copy.
+# A tangent may have another memory layout than the activation, so a view of it may need a copy.
 rule("view", of_complex=True)(_reshape(Tensor.reshape))
 rule("view_as", "reshape_as", like=True)(_reshape(Tensor.reshape_as))
 
@@ -128,7 +128,7 @@ def index(x: Tensor, where: Any) -> Any:
 
 @rule("__setitem__", data=3, of_complex=True)
 def assign(x: Tensor, where: Any, value: Any) -> Any:
-    """x with x[where] replaced: the old numbers there drop out, those of `value` come in."""
+    """x with x[where] replaced by `value`."""
     shape = x.shape
     value_shape = value.shape if isinstance(value, Tensor) else torch.Size()
 
@@ -223,6 +223,6 @@ def _filled(c: Parts, shapes: Sequence[torch.Size]) -> list[Tensor]:
 
 
 def _basic(where: Any) -> bool:
-    """Only ints, slices, None and ... : no place is taken twice."""
+    """Whether an index has only ints, slices, None and `...`, so that no place occurs twice."""
     items = where if isinstance(where, tuple) else (where,)
     return all(i is None or i is ... or type(i) in (int, slice) for i in items)

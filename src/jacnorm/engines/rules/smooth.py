@@ -1,8 +1,8 @@
 """Smooth functions of each number by itself.
 
-F multiplies with the slope f′ and is its own transpose. The gradient of ⟨c, f′ t⟩ in what the slope is read
-off is c t times the slope's own derivative. Where f′ is simplest in terms of y = f(x), it is read off y,
-which autograd keeps too.
+F multiplies with the slope f′ and is its own transpose. The slope is a function of x, or of y = f(x) if that
+is simpler; autograd also keeps y. The gradient of ⟨c, f′ t⟩ in x (or y) is c t times the derivative of the
+slope.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def elementwise(
     times_bend: Scaling | None = None,
     y: Any = MISSING,
 ) -> Call:
-    """`slope` is f′, `bend` its derivative, both as functions of what is read. times_slope(v, read) and
-    times_bend(v, read) are their products with v, where these are cheaper. (times_bend may write over v.)"""
+    """`slope` is f′ and `bend` its derivative, both as functions of `read` (x or y). times_slope(v, read) and
+    times_bend(v, read) are cheaper products of these with v. (times_bend may overwrite v.)"""
 
     def scaled(read: Tensor, v: Tensor) -> Tensor:
         return v * slope(read) if times_slope is None else times_slope(v, read)

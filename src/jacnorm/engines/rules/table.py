@@ -1,5 +1,5 @@
-"""The table of rules. A rule says what one call of the model is at the recorded point: F, Fᵀ and what they
-read.
+"""The table of rules. A rule gives the linear map of one call at the recorded point: F, Fᵀ, and the tensors
+that they read.
 
     @rule("linear", is_layer=True)
     def linear_layer(x, weight, bias=None):
@@ -10,13 +10,14 @@ read.
             terms=lambda weight, c, t: [outer_product(c, t)],
         )
 
-A rule is called with the arguments of the call. The first `data` of them may depend on the input (with
-`data=LIST`, the items of the first one). `push` gets one tangent for each of these, None for those that do
-not depend on it. `pull` returns one cotangent for each: a list, or just the tensor where there is one.
+A rule is called with the arguments of the call. The first `data` arguments may depend on the input (with
+`data=LIST`, the items of the first argument). `push` gets one tangent per such argument, None if the argument
+does not depend on the input. `pull` returns one cotangent per such argument: a list, or just the tensor if
+there is only one.
 
-`reads` are the tensors that F depends on and that may learn: weights and activations. `push`, `pull` and
-`terms` get their values first. `terms` returns the gradient of ⟨c, F(t)⟩ in each of them. Where a rule has
-no `terms`, autograd differentiates `push`, which must then be made of differentiable operations.
+`reads` are the weights and activations on which F depends. `push`, `pull` and `terms` get their values first.
+`terms` returns the gradient of ⟨c, F(t)⟩ in each of them. If a rule has no `terms`, autograd differentiates
+`push`, which must then consist of differentiable operations.
 """
 
 from __future__ import annotations
@@ -45,27 +46,29 @@ class NotRecorded(Exception):
 
 
 class OneWay(NotRecorded):
-    """Autograd gives Jᵀu of a call without a rule, and not its J v; the text says of which."""
+    """Autograd gives Jᵀu of a call without a rule, but not J v; the text names the call."""
 
 
 @dataclass(slots=True)
 class Call:
-    """A call y = f(x, …) at the recorded point, as a linear map.
+    """The linear map F = Df(x) of a call y = f(x, …) at the recorded point. A rule returns it.
 
     push
-        F = Df(x): takes the values of `reads`, then a tangent for each argument that may depend on the
-        model's input (None where it does not).
+        Computes F(t). It takes the values of `reads`, then one tangent per argument that may depend on the
+        model's input, with the shape of the argument (None if it does not depend on it). It returns a tensor
+        of the shape of y.
     pull
-        Fᵀ: takes the values of `reads` and a cotangent, which has the shape of y.
+        Computes Fᵀ(c). It takes the values of `reads` and a cotangent c of the shape of y. It returns one
+        cotangent per such argument, with the shape of the argument: a list, or a tensor if there is only one.
     reads
-        Tensors that both depend on and that may learn: weights, x itself, y.
+        The tensors on which both depend and that may have a gradient: weights, x itself, y.
     terms
-        The gradient of ⟨c, F(t)⟩ in each of `reads`: takes their values, c, and the tangents. Without it,
-        autograd differentiates `push`.
+        Computes the gradient of ⟨c, F(t)⟩ in each of `reads`. It takes their values, c, and the tangents, and
+        returns a list. Without it, autograd differentiates `push`.
     meet
-        `push` and `terms` at once, where that is cheaper.
+        Computes `push` and `terms` together, as a pair, if that is cheaper.
     y
-        The result, where it was computed on the way.
+        The result of the call, if the rule has computed it.
     """
 
     push: Callable[..., Any]
@@ -81,21 +84,21 @@ class Call:
 class Rule:
     apply: Callable[..., Call]
     data: int = 1
-    is_layer: bool = False  # the second argument is a weight: the layer is a W^l of the paper
+    is_layer: bool = False  # the second argument is a weight, and the layer is a W^l of the paper
     runs: bool = False  # apply computes y itself
     inplace: bool = False  # apply takes `inplace` itself
-    like: bool = False  # another tensor is only asked for its shape or dtype
-    product: bool = False  # apply is told first which of its data depend on the input
+    like: bool = False  # it uses only the shape or dtype of another tensor
+    product: bool = False  # the first argument of apply says which of its data depend on the input
     parts: bool = False  # y is a tuple of tensors, and so are its tangents
-    of_complex: bool = False  # it holds for complex numbers, too (see `fourier.py`)
-    composed: bool = False  # apply is the call itself, made of others, which are recorded instead
-    own: Any = None  # the user's function that it is for
+    of_complex: bool = False  # it also holds for complex numbers (see `fourier.py`)
+    composed: bool = False  # apply makes the call out of other calls, which are recorded instead
+    own: Any = None  # the user's function to which it belongs
 
 
 class Borrowed:
     """An activation that a rule reads again later, without a copy of its own.
 
-    A model that writes into it first cannot be differentiated by autograd either (see `engines/reads.py`).
+    If the model changes it in place before that, autograd cannot differentiate either (`engines/reads.py`).
     """
 
     def __init__(self, tensor: Tensor):
@@ -107,7 +110,7 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(*names: str, **options: Any) -> Decorator:
-    """Enter a function into the table under these names."""
+    """Register a function in the table under these names."""
 
     def register(apply: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:

@@ -25,12 +25,12 @@ def growth(model: nn.Module, ways: Sequence[Way], batch: Batch) -> dict[str, flo
     found = {}
     with progress(len(makes), "memory", " ways") as bar:
         for name, make in makes.items():
-            found[name] = _growth(model, make, batch)
+            found[name] = growth_of(model, make, batch)
             bar.update()
     return found
 
 
-def _growth(model: nn.Module, make: Callable[[nn.Module], Penalize] | None, batch: Batch) -> float:
+def growth_of(model: nn.Module, make: Callable[[nn.Module], Penalize] | None, batch: Batch) -> float:
     step = stepper(model, make, batch)
     gc.collect()
     before = [t for t in gc.get_objects() if issubclass(type(t), Tensor)]  # the weights among them

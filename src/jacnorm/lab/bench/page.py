@@ -11,6 +11,7 @@ from ..figures.common import tidy
 from ..wording import markdown_table
 from .networks_page import aims_in_words, networks_in_words, ordered
 from .starts_page import starts_in_words
+from .targets_page import targets_in_words
 from .ways import WAYS
 
 Found = dict[str, Any]  # suite -> its numbers; "methods" -> net -> its numbers
@@ -34,6 +35,8 @@ def markdown(found: Found) -> str:
     parts += [_curve(found[name]) for name in ("batch_sizes", "outputs", "depth") if name in found]
     if "starts" in found:
         parts.append(starts_in_words(found["starts"]))
+    if "targets" in found:
+        parts.append(targets_in_words(found["targets"]))
     if "measure" in found:
         parts.append(_measuring(found["measure"]["rows"]))
     return "\n\n".join(parts) + "\n"

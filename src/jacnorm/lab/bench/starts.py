@@ -22,7 +22,7 @@ WATCHED = 75  # of these, the last, in which those with a memory look on
 TRIED = 2  # batches that no way has seen, and over which numbers are averaged
 
 
-class FromLoss(SpectralPenalty):
+class FromLossGradient(SpectralPenalty):
     """u is the gradient of the loss in the scores, were the predicted class the label; of images, the
     output."""
 
@@ -65,31 +65,31 @@ class Trusting(SpectralPenalty):
 
 
 @dataclass(frozen=True)
-class Way:
+class Trial:
     name: str
     make: Callable[[], SpectralPenalty]
     has_index: bool = False
     rounds: int | str = 1
 
 
-def _way(name: str, kind: type[SpectralPenalty], rounds: int | str, **options: Any) -> Way:
+def _trial(name: str, kind: type[SpectralPenalty], rounds: int | str, **options: Any) -> Trial:
     indexed = options.pop("index", False)
-    return Way(name, lambda: kind(1.0, rounds, **options), indexed, rounds)  # type: ignore[arg-type]
+    return Trial(name, lambda: kind(1.0, rounds, **options), indexed, rounds)  # type: ignore[arg-type]
 
 
 STARTS: tuple[tuple[str, type[SpectralPenalty], dict[str, Any]], ...] = (
     ("recent samples", SpectralPenalty, {}),
     ("recent samples, not refined", Trusting, {}),
     ("scores", SpectralPenalty, {"start": "output"}),
-    ("the loss's gradient", FromLoss, {"start": "output"}),
+    ("the loss's gradient", FromLossGradient, {"start": "output"}),
     ("the mean vector", FromMean, {"start": "output"}),
     ("J on a random v", SpectralPenalty, {"start": "random"}),
     ("J on a random v, refined", Refined, {"start": "random"}),
     ("index=", SpectralPenalty, {"index": True}),
 )
 MOST = {"recent samples": (1, 2, 3, "auto"), "scores": (1, 2, 3)}  # rounds; of the others 1 and 2
-WAYS = tuple(
-    _way(name, kind, rounds, **options)
+TRIALS = tuple(
+    _trial(name, kind, rounds, **options)
     for name, kind, options in STARTS
     for rounds in MOST.get(name, (1,) if "refined" in name else (1, 2))
 )
@@ -116,7 +116,7 @@ class Lesson:
         self.optimizer = torch.optim.Adam(self.net.parameters(), lr=2e-3)
         self.count = min(len(self.x) - TRIED * BATCH, 30 * BATCH)  # few enough to come by several times
         self.order = torch.empty(0, dtype=torch.long)
-        self.penalties = {(way.name, way.rounds): way.make() for way in WAYS}
+        self.penalties = {(way.name, way.rounds): way.make() for way in TRIALS}
 
     def step(self, *, is_watched: bool) -> None:
         if len(self.order) < BATCH:
@@ -125,7 +125,7 @@ class Lesson:
         J = self.linearized(rows)
         if is_watched:
             with torch.no_grad():
-                for way in WAYS:
+                for way in TRIALS:
                     if way.rounds == 1 or way.has_index or "recent" in way.name or "mean" in way.name:
                         self.penalties[way.name, way.rounds](J, index=rows if way.has_index else None)
         loss = self.pupil.loss(J.output, self.targets[rows])
@@ -138,9 +138,9 @@ class Lesson:
 
     def tried(self) -> list[dict[str, Any]]:
         """New samples, or with index= those that came by last."""
-        return [self._tried(way) for way in WAYS]
+        return [self._tried(way) for way in TRIALS]
 
-    def _tried(self, way: Way) -> dict[str, Any]:
+    def _tried(self, way: Trial) -> dict[str, Any]:
         penalty = self.penalties[way.name, way.rounds]
         reports, aligned, low = [], 0.0, 0.0
         for i in range(TRIED):

@@ -56,21 +56,21 @@ def costs(model: nn.Module, ways: Sequence[Way], batch: Batch) -> dict[str, floa
     ratios: dict[str, list[float]] = {name: [] for name in steps}
     with progress((UNTIMED + most) * len(ways), "cost", " blocks of steps") as bar:
         for way in [*ways] * UNTIMED:
-            _block(steps[way.name], way.block)
+            block(steps[way.name], way.block)
             bar.update()
-        _block(plain, BLOCK)
+        block(plain, BLOCK)
         begin = time.thread_time()
         for done in range(most):
             if done >= least and time.thread_time() - begin > SECONDS:
                 break
-            before = _block(plain, BLOCK)
+            before = block(plain, BLOCK)
             for way in ways:
-                ratios[way.name].append(_block(steps[way.name], way.block) / before)
+                ratios[way.name].append(block(steps[way.name], way.block) / before)
                 bar.update()
     return {name: median(found) for name, found in ratios.items()}
 
 
-def _block(step: Callable[[], None], count: int) -> float:
+def block(step: Callable[[], None], count: int) -> float:
     """Time of a step, on average over so many; of this thread alone, so that other processes do not count."""
     begin = time.thread_time()
     for _ in range(count):

@@ -127,7 +127,7 @@ class Content:
         lead = number(float(margins.median())) if len(margins) else "0"
         return (
             f"At a typical {self.sample} a small change of length r moves the scores by at most "
-            f"{number(self._median)} · r, and the right score leads by {lead}. "
+            f"{number(self._median)}\u00a0·\u00a0r, and the right score leads by {lead}. "
             f"{percent(float(self.m.right.double().mean()))} are classified correctly, and of "
             f"{self.m.attack.count:,} {self.sample}s {percent(self.m.attack.left[-1])} still are "
             f"{self.attackers}."
@@ -136,7 +136,7 @@ class Content:
     @property
     def attackers(self) -> str:
         if self.kind == "text":
-            return "whichever one token is changed, of those that were tried"
+            return "whichever of the tried changes of one token is made"
         return f"after four strong attacks, which change {self.strength}"
 
     @property

@@ -52,7 +52,7 @@ class Attack:
 
 
 @dataclass(frozen=True)
-class Bound:
+class ProductBound:
     """The product of the layers' norms at the most sensitive samples; or why there is none."""
 
     value: float | None
@@ -70,7 +70,7 @@ class Measured:
     overall: Tensor | None  # of a table: each feature's part of σ², mean over the samples
     noise: Noise
     attack: Attack
-    bound: Bound
+    bound: ProductBound
     diagnosis: Diagnosis
 
     @property
@@ -192,15 +192,15 @@ def _noise_on_embedding(subject: Subject, seed: int) -> Noise:
     return Noise(levels, tuple((correct.double() / len(subject.x)).tolist()), len(subject.x))
 
 
-def _bound(subject: Subject, found: Sensitivity) -> Bound:
+def _bound(subject: Subject, found: Sensitivity) -> ProductBound:
     index = found.most_sensitive(BOUNDED)
     try:
         bound = _product(subject, subject.x[index.to(subject.x.device)]).cpu()
     except JacnormError as error:
-        return Bound(None, None, str(error))
+        return ProductBound(None, None, str(error))
     if not torch.isfinite(bound).all():
-        return Bound(None, None, "it overflows")
-    return Bound(float(bound.max()), float((bound / found.sigma[index]).min()), None)
+        return ProductBound(None, None, "it overflows")
+    return ProductBound(float(bound.max()), float((bound / found.sigma[index]).min()), None)
 
 
 @torch.no_grad()

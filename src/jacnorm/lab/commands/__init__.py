@@ -1,1 +1,1 @@
-"""One file a command of `jacnorm`: what it takes, and what it does."""
+"""One file per command of `jacnorm`: its options and what it does."""

@@ -18,6 +18,8 @@ from ..bench.networks import NETWORKS, Network, network
 from ..bench.page import markdown, picture
 from ..bench.starts import STEPS, starts
 from ..bench.starts_page import picture_of_starts
+from ..bench.targets import AIMS, Aim, targets
+from ..bench.targets_page import picture_of_targets
 from ..bench.zoo import PUPILS, Pupil
 from ..checkpoint import write_atomically
 from ..cli import add_command, add_data_root, need_one_or_more, prepare_folder
@@ -26,7 +28,8 @@ from ..results import read_result
 from ..run import environment
 
 ALL = "all"
-SUITES = ("methods", "training", "batch_sizes", "outputs", "depth", "measure", "starts")
+SUITES = ("methods", "training", "batch_sizes", "outputs", "depth", "measure", "starts", "targets")
+PICTURES = (("cost-and-error", picture), ("starts", picture_of_starts), ("targets", picture_of_targets))
 
 
 def add(commands: Any) -> None:
@@ -36,7 +39,7 @@ def add(commands: Any) -> None:
         "Measure what penalties cost and how good they are, beside what other libraries do.",
         "jacnorm bench methods --net lenet --batch 32\n  jacnorm bench methods --net all\n"
         "  jacnorm bench training --data kmnist --epochs 15\n"
-        "  jacnorm bench starts --nets LeNet,GNN",
+        "  jacnorm bench starts --nets LeNet,GNN\n  jacnorm bench targets --data-root data",
     )
     parser.add_argument("suite", choices=SUITES, help="what to measure")
     parser.add_argument(
@@ -53,7 +56,9 @@ def add(commands: Any) -> None:
     parser.add_argument("--epochs", type=int, default=suites.EPOCHS, help="for training (default: 15)")
     parser.add_argument("--images", type=int, default=10_000, help="for measure (default: 10000)")
     parser.add_argument(
-        "--nets", help=f"for starts, with commas: {', '.join(p.name for p in PUPILS)} (default: all)"
+        "--nets",
+        help=f"for starts, with commas: {', '.join(p.name for p in PUPILS)}; for targets, with semicolons: "
+        f"{'; '.join(a.name for a in AIMS)} (default: all)",
     )
     parser.add_argument(
         "--steps", type=int, default=STEPS, help=f"of training, for starts (default: {STEPS})"
@@ -64,9 +69,15 @@ def add(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> None:
     need_one_or_more(args, "batch", "epochs", "images", "steps")
-    pupils = _pupils(args.nets)
+    pupils = _chosen(args.nets, ",", {pupil.name: pupil for pupil in PUPILS}, args.suite == "starts")
+    aims = _chosen(args.nets, ";", {aim.name: aim for aim in AIMS}, args.suite == "targets")
     prepare_folder("--out", args.out)
     torch.set_num_threads(1)
+    one_by_one: dict[str, Callable[[dict[str, Any]], Iterator[tuple[str, Any]]]] = {
+        "methods": lambda found: _methods(args, found),
+        "starts": lambda _: _starts(pupils, args.steps),
+        "targets": lambda _: _targets(aims, args.data_root),
+    }
     runs: dict[str, Callable[[], dict[str, Any]]] = {
         "training": lambda: suites.training(args.data, args.data_root, args.epochs),
         "batch_sizes": suites.batch_sizes,
@@ -77,9 +88,8 @@ def run(args: argparse.Namespace) -> None:
     file = args.out / "bench.json"
     found = read_result(file) if file.exists() else {}
     found["environment"] = environment(torch.device("cpu"))
-    if args.suite in ("starts", "methods"):
-        each = _starts(pupils, args.steps) if args.suite == "starts" else _methods(args, found)
-        for name, result in each:  # written as they come: each takes minutes
+    if args.suite in one_by_one:
+        for name, result in one_by_one[args.suite](found):  # written as they come: each takes minutes
             found[args.suite] = found.get(args.suite, {}) | {name: result}
             _write(args.out, found)
     else:
@@ -92,6 +102,11 @@ def run(args: argparse.Namespace) -> None:
 def _starts(pupils: list[Pupil], steps: int) -> Iterator[tuple[str, Any]]:
     for pupil in pupils:
         yield pupil.name, starts(pupil, steps)
+
+
+def _targets(aims: list[Aim], data_root: Path | None) -> Iterator[tuple[str, Any]]:
+    for aim in aims:
+        yield aim.name, targets(aim, data_root)
 
 
 def _methods(args: argparse.Namespace, found: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -107,19 +122,21 @@ def _methods(args: argparse.Namespace, found: dict[str, Any]) -> Iterator[tuple[
         yield n.name, suites.methods(n, args.width)
 
 
-def _pupils(names: str | None) -> list[Pupil]:
-    known = {pupil.name: pupil for pupil in PUPILS}
-    chosen = list(known) if names is None else [name.strip() for name in names.split(",")]
+def _chosen(names: str | None, comma: str, known: dict[str, Any], is_asked: bool) -> list[Any]:
+    """Those of a suite that are named, or all."""
+    if not is_asked:
+        return []
+    chosen = list(known) if names is None else [name.strip() for name in names.split(comma)]
     unknown = [name for name in chosen if name not in known]
     if unknown:
-        raise UsageError(f"--nets: there is no {unknown[0]!r}: choose of {', '.join(known)}")
+        raise UsageError(f"--nets: there is no {unknown[0]!r}: choose of {f'{comma} '.join(known)}")
     return [known[name] for name in chosen]
 
 
 def _write(folder: Path, found: dict[str, Any]) -> None:
     write_atomically(folder / "bench.json", (json.dumps(_rounded(found), indent=1) + "\n").encode())
     write_atomically(folder / "index.md", markdown(found).encode())
-    for name, draw in (("cost-and-error", picture), ("starts", picture_of_starts)):
+    for name, draw in PICTURES:
         figure = draw(found)
         if figure is not None:
             figure.savefig(folder / f"{name}.svg", metadata={"Date": None})

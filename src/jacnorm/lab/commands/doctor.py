@@ -57,7 +57,7 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 if the model can be served, else 1."""
+    """Returns 0 if the model is supported, else 1."""
     device = use_machine(args)
     need_one_or_more(args, "batch", "tokens")
     model, x, at = _model_and_batch(args)
@@ -81,9 +81,9 @@ def _model_and_batch(args: argparse.Namespace) -> tuple[nn.Module, Tensor, str |
         layer, args.at = args.at, args.at if args.tokens else None
         data, model = data_and_model(args)
         return model.body, model.normalize(data.test.images[: args.batch]), layer or model.at
-    model, x = _net_and_noise(args)
+    net, x = _net_and_noise(args)
     is_open = args.tokens and args.at is None
-    return model, x, find_embedding(model.eval(), x, None) if is_open else args.at
+    return net, x, find_embedding(net.eval(), x, None) if is_open else args.at
 
 
 def _net_and_noise(args: argparse.Namespace) -> tuple[nn.Module, Tensor]:

@@ -84,9 +84,12 @@ def run(args: argparse.Namespace) -> None:
     if data.are_tokens and "cost" in chosen:
         raise UsageError(f"--cost is for images and tables; {data.name} has tokens")
     split = Split(data.test.images[: args.images], data.test.labels[: args.images]).to(device)
-    setup = Setup(
-        data, split, trained, args.attacks or (), args.epsilon or EPSILON, args.directions, args.images
-    )
+    how: dict[str, Any] = {
+        "attacks": args.attacks or (),
+        "epsilon": args.epsilon or EPSILON,
+        "directions": args.directions,
+    }
+    setup = Setup(data, split, trained, args.images, **how)
     out = args.out or (args.folders[0] if len(args.folders) == 1 else Path()) / "evaluation"
     if chosen:
         prepare_folder("--out", out)
@@ -139,7 +142,7 @@ def radius(text: str) -> float:
 
 
 def _chosen(args: argparse.Namespace) -> list[str]:
-    """The evaluations that are wanted, if they can be made."""
+    """The evaluations that are wanted; an error if one cannot be made."""
     need_one_or_more(args, "images", "directions")
     if args.all:
         args.attacks = list(ATTACKS)
@@ -183,7 +186,7 @@ def _load(args: argparse.Namespace, device: torch.device) -> tuple[DataSet, list
 
 
 def _own_net(args: argparse.Namespace, device: torch.device) -> tuple[DataSet, list[Trained]]:
-    """A network that was not trained here: nothing is known of its training."""
+    """A network that was not trained here, so nothing is known about its training."""
     if args.folders:
         raise UsageError("name either folders of runs or --net, and not both")
     data, model = data_and_model(args)
@@ -194,7 +197,7 @@ def _own_net(args: argparse.Namespace, device: torch.device) -> tuple[DataSet, l
 
 
 def _left_in(folders: list[Path]) -> list[Path]:
-    """Of many, those that have a network; a single one is told what is wrong with it."""
+    """The folders that have a network. For a single folder, an error says what is wrong with it."""
     without = {folder: why for folder in folders if (why := _without_network(folder))}
     if len(folders) == 1 or len(without) == len(folders):
         for folder in folders:
@@ -205,7 +208,7 @@ def _left_in(folders: list[Path]) -> list[Path]:
 
 
 def _without_network(folder: Path) -> str | None:
-    """Why it has none; of a folder that is no run, that is said by whoever reads it."""
+    """Why a folder has no network; None if it has one, or if reading it will raise the error."""
     if not folder.exists():
         return None
     if divergence(folder):  # which reads result.json, and names it if it is damaged
@@ -216,9 +219,9 @@ def _without_network(folder: Path) -> str | None:
 
 
 def _evaluated(one: Trained, setup: Setup, chosen: list[str]) -> Iterator[dict[str, Any]]:
-    """The numbers of one run, with where they come from; again with each evaluation that is added.
+    """The record of one run, yielded again after each evaluation.
 
-    (Not before the first: nothing is worth less than what an earlier evaluation has left.)
+    Nothing is yielded before the first evaluation, since a file may have more from an earlier one.
     """
     record: dict[str, Any] = {"id": one.config.id, "config": one.config.relevant()}
     record |= {"images": len(setup.split), "weights": weights_digest(one.model)}
@@ -233,7 +236,7 @@ def _evaluated(one: Trained, setup: Setup, chosen: list[str]) -> Iterator[dict[s
 
 
 def _report(record: dict[str, Any], alone: bool) -> str:
-    """All of a run; of several, a line until they are compared."""
+    """Everything about a single run; one line for each of several, which are compared later."""
     told = [f"{record['id']}, {record['images']} test images"]
     if alone:
         told.append(table([(name, shown(value, form)) for name, value, form in rows(record)]) + "\n")

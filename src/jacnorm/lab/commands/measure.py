@@ -57,7 +57,7 @@ def add(commands: Any) -> None:
 
 
 def add_data_and_net(parser: argparse.ArgumentParser, net: str) -> None:
-    """The options that `data_and_model` looks at, besides `folder`, `net` and those of tokens."""
+    """The options that `data_and_model` uses, besides `folder`, `net` and those of tokens."""
     add_net(parser, net)
     add_data(parser)
     parser.add_argument("--split", choices=("test", "train"), default="test")
@@ -135,7 +135,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def data_and_model(args: argparse.Namespace) -> tuple[DataSet, Normalized]:
-    """What a command was asked to look at: the data set, and a run's network or one of the user's own."""
+    """The data set and the network of a command: that of a run, or the user's own."""
     if (args.folder is None) == (args.net is None):
         raise UsageError("name either the folder of a run or --net, and not both")
     if args.folder is not None:
@@ -154,7 +154,7 @@ def data_and_model(args: argparse.Namespace) -> tuple[DataSet, Normalized]:
 
 
 def load_data(args: argparse.Namespace, config: RunConfig | None = None) -> DataSet:
-    """What --data names, else the data of a run, which must still be what it was trained on."""
+    """The data of --data, else the data of a run, which must not have changed since."""
     if args.data is None and config is not None:
         return classification.load(config, args.data_root, Path())
     tokens = bool(args.tokens or args.at) if config is None else config.how_to_read["tokens"]

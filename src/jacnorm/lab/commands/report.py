@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> None:
     content = collect(items, args.results, args.experiments, front=not args.files)
     for warning in content.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    if not content.parts:
+    if not content.sections:
         raise UsageError(_nothing(args))
     there = out.exists()
     try:
@@ -61,12 +61,12 @@ def run(args: argparse.Namespace) -> None:
             (write_pages if args.markdown.is_dir() else write_markdown)(content, args.markdown)
     except OSError as error:
         raise UsageError(f"{error.filename}: cannot be written ({error.strerror})") from error
-    what = _count([part.item for part in content.parts])
+    what = _count([part.item for part in content.sections])
     print(f"{out}: {what}" + ", in place of what was there" * there)
 
 
 def _name(files: Sequence[Path]) -> str:
-    """Pages of other experiments are left alone."""
+    """A name of its own, so that no page of another experiment is overwritten."""
     return "-".join(file.stem for file in files or [Path("report")]) + ".html"
 
 

@@ -12,8 +12,7 @@ from ..cli import add_command, add_data_root, choose_device, need_one_or_more, p
 from ..config import choices
 from ..errors import UsageError
 from ..reproduce.catalog import ITEMS, QUICK, QUICK_FOLDER, Item, find_items, read_chapter, read_item
-from ..reproduce.figures import measure_missing
-from ..reproduce.networks import Bench, copy_networks, keep_networks, networks_file
+from ..reproduce.networks import Bench, copy_networks, keep_networks, measure_missing, networks_file
 from ..reproduce.runs import read_runs
 from ..sweep.experiment import Experiment
 from ..sweep.pool import LocalPool
@@ -36,11 +35,11 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help=f"the whole chain on small digits, into {QUICK_FOLDER}: four minutes of CPU time, and no "
+        help=f"the whole chain on small digits, into {QUICK_FOLDER}: four minutes of CPU time, not a "
         "reproduction",
     )
     parser.add_argument("--retry", action="store_true", help="try again what has failed three times")
-    parser.add_argument("--reuse-only", action="store_true", help="tell what is there, run nothing")
+    parser.add_argument("--reuse-only", action="store_true", help="show existing results, run nothing")
     parser.add_argument(
         "--protocol",
         choices=choices("protocol"),
@@ -62,7 +61,7 @@ def add(commands: Any) -> None:
         help="keep the networks chosen in each table in a file beside its results",
     )
     parser.add_argument("--experiments", type=Path, default=Path("paper"), help="(default: %(default)s)")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="(default: one a core)")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="(default: one per core)")
     add_data_root(parser)
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, mps (default: auto)")
     parser.set_defaults(run=run)
@@ -104,7 +103,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _prepare(tables: list[Experiment], args: argparse.Namespace) -> None:
-    """For all of them before the first, since several figures are about the runs of one table."""
+    """For all tables before the first run, since several figures may use the runs of one table."""
     for table in tables:
         store = Store(table.results, args.runs)
         check_readable(store)
@@ -126,7 +125,7 @@ def _items(args: argparse.Namespace) -> list[Item]:
 
 
 def _make(item: Item, args: argparse.Namespace) -> set[str]:
-    """Train and measure what is missing; which runs failed."""
+    """Train and measure what is missing; returns the ids of failed runs."""
     failed: set[str] = set()
     device = choose_device(args.device)
     runs = read_runs(item.table)

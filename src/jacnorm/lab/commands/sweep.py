@@ -42,18 +42,18 @@ on several machines, each with jacnorm[lab,ray] installed and /shared mounted (d
 
 
 def add(commands: Any) -> None:
-    parser = add_command(commands, "sweep", "Run all of an experiment, or go on with it.", EXAMPLES)
+    parser = add_command(commands, "sweep", "Run all of an experiment, or continue it.", EXAMPLES)
     parser.add_argument(
         "experiment", type=Path, metavar="FILE", help="an experiment, paper/*/experiment.toml or your own"
     )
-    parser.add_argument("--status", action="store_true", help="say how far it is, and do nothing")
+    parser.add_argument("--status", action="store_true", help="show how far it is, and do nothing")
     parser.add_argument("--retry", action="store_true", help="try again what has failed three times")
     parser.add_argument(
         "--results", type=Path, metavar="FOLDER", help="(default: beside FILE: my.jsonl for my.toml)"
     )
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="checkpoints (default: runs)")
     parser.add_argument(
-        "--workers", type=int, help="runs at a time (default: one a core; with Ray: all that fit)"
+        "--workers", type=int, help="runs at a time (default: one per core; with Ray: all that fit)"
     )
     add_data_root(parser)
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, mps (default: auto)")
@@ -66,8 +66,10 @@ def add(commands: Any) -> None:
     )
     ray = parser.add_argument_group("with --engine ray")
     ray.add_argument("--address", help="HOST:PORT of a cluster, or auto (default: start one on this machine)")
-    ray.add_argument("--cpus-per-run", type=int, default=1, help="and threads of a run (default: 1)")
-    ray.add_argument("--gpus-per-run", type=float, default=0, help="0.5: two runs share one (default: 0)")
+    ray.add_argument("--cpus-per-run", type=int, default=1, help="CPUs and threads per run (default: 1)")
+    ray.add_argument(
+        "--gpus-per-run", type=float, default=0, help="GPUs per run; with 0.5 two runs share one (default: 0)"
+    )
     parser.set_defaults(run=run)
 
 
@@ -97,14 +99,14 @@ def run(args: argparse.Namespace) -> None:
 
 
 def tell_of_data(experiment: Experiment) -> None:
-    """What is trained on, if it is the user's own."""
+    """Print a description of the user's own data."""
     run = experiment.runs[0]
     if isinstance(run, RunConfig) and is_own(run.data):
         print(load(run.data, **run.how_to_read).told(), file=sys.stderr)
 
 
 def tell_of_old_results(experiment: Experiment) -> None:
-    """Each run had a file of its own once."""
+    """Earlier versions wrote a file for each run."""
     for folder in (Path("results") / experiment.name, experiment.results.with_suffix("")):
         if not experiment.results.exists() and any(folder.glob("*.json")):
             raise UsageError(
@@ -152,7 +154,7 @@ def _ray_pool(args: argparse.Namespace, store: Store) -> Pool:
 
 
 def _ray_device(args: argparse.Namespace) -> str:
-    """That of the machines which train, not of this one; Ray hides the GPUs that a run did not ask for."""
+    """The device of the machines that train, not of this one. Ray hides GPUs that a run has not requested."""
     if args.device == "auto":
         return "cuda" if args.gpus_per_run else "cpu"
     if args.device.startswith("cuda") and not args.gpus_per_run:

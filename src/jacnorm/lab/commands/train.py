@@ -47,7 +47,7 @@ def add(commands: Any) -> None:
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
-    """--key value for every setting; absent means what the file or the default says."""
+    """An option --key value for every setting. The file or the default decides if it is absent."""
     told: set[str] = set()
     for task, kind in KINDS.items():
         group = parser.add_argument_group(f"settings of {task}")
@@ -64,7 +64,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
 
 
 def _how(name: str, kind: type) -> dict[str, Any]:
-    """Of what type, and with which choices, over all tasks that have it."""
+    """The type and the choices of a setting, over all tasks that have it."""
     if kind is bool:
         return {"action": argparse.BooleanOptionalAction}
     found = [choices(name, of) for of in KINDS.values() if name in field_names(of)]
@@ -73,7 +73,7 @@ def _how(name: str, kind: type) -> dict[str, Any]:
 
 
 def _help(name: str) -> str:
-    """That of the first task that has it, and the defaults of the others where they differ."""
+    """The help of the first task that has it, and the defaults of the others if they differ."""
     kinds = {task: kind for task, kind in KINDS.items() if name in field_names(kind)}
     defaults = {task: kind.__dataclass_fields__[name].default for task, kind in kinds.items()}
     first, *others = defaults
@@ -103,7 +103,7 @@ def next_step(config: Settings, folder: Path) -> str:
 
 
 def _data(args: argparse.Namespace, config: Settings, share: Share) -> tuple[Settings, Any]:
-    """The data, and the settings with what tells it from others. A user's own is told of."""
+    """The data, and the settings with its fingerprint. The user's own data is described."""
     with share.first_goes_ahead():  # it may have to download
         runs = RUNS if args.out is None else args.out.parent
         data = task_of(config).load(config, args.data_root, runs)
@@ -133,7 +133,7 @@ def _train(
 
 
 def _settings(args: argparse.Namespace) -> dict[str, Any]:
-    """The folder's own when going on with a run, else the file's; what is typed comes on top."""
+    """The settings of the run to continue, else of the file; options on the command line override them."""
     settings: dict[str, Any] = {}
     if args.resume and args.out and (args.out / "config.json").exists():
         settings = asdict(read_settings(args.out))

@@ -57,7 +57,7 @@ def adversarial(
     iterations: tuple[int, ...] | None = None,
     seed: int = 0,
 ) -> AttackResult:
-    """How accuracy falls under `attack` ("pgd", "tpgd" or "square") with the strength of it."""
+    """How accuracy falls as `attack` ("pgd", "tpgd" or "square") gets stronger."""
     if attack not in ATTACKS:
         raise EvaluationError(f"there is no attack {attack!r}: choose from {', '.join(ATTACKS)}")
     if iterations is None:
@@ -94,7 +94,7 @@ def _at(
     seed: int,
     bar: Any,
 ) -> tuple[Tensor, Tensor]:
-    """At one ε: which images are right in the end, and which all the way; (strengths, N) each."""
+    """At one ε: which images are right at the end, and which at every step; (strengths, N) each."""
     how = {"epsilon": epsilon, "generator": generator_on(split.images.device, seed)}
     follow: Callable[..., Tensor] = partial(_ascent, GRADIENT_ATTACKS.get(attack))
     wanted = list(iterations)
@@ -111,7 +111,7 @@ def _at(
 def _ascent(
     attack: Any, model: nn.Module, images: Tensor, labels: Tensor, iterations: tuple[int, ...], **how: Any
 ) -> Tensor:
-    """One run to the largest number of iterations passes through all the smaller ones: a row each."""
+    """One run to the largest number of iterations passes through all smaller ones: a row for each."""
     steps = attack(model, images, labels, step_size=STEP_SIZE, **how)
     right = [_right(model, images, labels)]
     right += [logits.argmax(1) == labels for _, logits in islice(steps, 1, iterations[-1] + 1)]

@@ -1,4 +1,4 @@
-"""What every evaluation shares: a look at what comes in, a bar, a result that becomes JSON."""
+"""What all evaluations share: checks of the input, a progress bar, results that become JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Result:
 
 
 def prepare(model: nn.Module, split: Split, *, pixels: bool = True) -> None:
-    """The network in evaluation mode; an error if the images or labels are none for it."""
+    """Put the network into evaluation mode; an error if images or labels do not fit it."""
     if len(split) == 0:
         raise EvaluationError("there are no images to evaluate on: the selection is empty")
     images, labels = split.images, split.labels
@@ -57,7 +57,7 @@ def is_right(model: nn.Module, split: Split) -> Tensor:
 
 
 def share(these: Tensor) -> float:
-    """The part of them that is true."""
+    """The share of them that is true."""
     return float(these.double().mean())
 
 

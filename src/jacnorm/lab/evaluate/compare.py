@@ -21,7 +21,7 @@ LABEL = 16  # what a column of numbers has room for
 
 
 def comparison(records: Sequence[Record]) -> str:
-    """A table for each length of training: a screening run is no match for one in full."""
+    """A table for each number of epochs, since screening runs cannot be compared with full ones."""
     lengths = sorted({record["config"]["epochs"] for record in records}, reverse=True)
     parts = []
     for epochs in lengths:
@@ -33,7 +33,7 @@ def comparison(records: Sequence[Record]) -> str:
 
 
 def _table(groups: Groups) -> str:
-    """A row a method where that fits, else a column."""
+    """A row for each method if that fits, else a column."""
     cells = {label: _cells(records) for label, records in groups.items()}
     names = list(dict.fromkeys(name for found in cells.values() for name in found))
     methods = [[label, *(found.get(name, "–") for name in names)] for label, found in cells.items()]
@@ -49,7 +49,7 @@ def _table(groups: Groups) -> str:
 
 
 def _blocks(head: list[str], methods: list[list[str]]) -> list[list[list[str]]]:
-    """Turned round, with as many methods side by side as fit."""
+    """Transposed, with as many methods side by side as fit."""
     room = WIDTH - max(map(len, head))
     blocks: list[list[list[str]]] = []
     left = 0
@@ -84,7 +84,7 @@ def _cell(values: Sequence[float], form: str) -> str:
 
 
 def grouped(records: Sequence[Record]) -> Groups:
-    """Label -> records of one setting with several seeds; labels name what tells the settings apart."""
+    """By label the records of one setting with several seeds. Labels name the settings that differ."""
     by_setting: dict[str, list[Record]] = {}
     for record in records:
         setting = {key: value for key, value in record["config"].items() if key != "seed"}
@@ -95,7 +95,7 @@ def grouped(records: Sequence[Record]) -> Groups:
 
 
 def _label(config: dict[str, Any], all_configs: Sequence[dict[str, Any]]) -> str:
-    """What tables call the method, and what other settings of it have otherwise."""
+    """The name of the method in tables, and the settings in which it differs from others of this name."""
     name = make_config(config).label
     alike = [other for other in all_configs if make_config(other).label == name]
     told = [

@@ -46,7 +46,7 @@ def estimation(
     iterations: tuple[int, ...] = ITERATIONS,
     seed: int = 0,
 ) -> EstimationResult:
-    """Relative errors of σ on these images; `stored` is SpectralPenalty's `u` for them, one row an image."""
+    """Relative errors of σ on these images; `stored` is SpectralPenalty's `u`, one row per image."""
     prepare(model, split, pixels=False)
     check_increasing("iterations", iterations, least=1)
     if stored is not None and len(stored) != len(split):
@@ -102,7 +102,7 @@ def _power(J: Linearization, u: Tensor, rounds: int) -> tuple[Tensor, Tensor]:
 
 
 def _errors(estimates: Tensor, exact: Tensor) -> Tensor:
-    """Summed over the images; one whose σ is zero has no error."""
+    """Summed over the images. An image with σ = 0 has no error."""
     return ((estimates - exact).abs() / exact.clamp_min(torch.finfo(exact.dtype).tiny)).double().sum(1).cpu()
 
 

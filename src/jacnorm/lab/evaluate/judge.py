@@ -26,9 +26,9 @@ Attack = Callable[[Tensor, Tensor], Tensor]  # images, labels -> images
 
 @dataclass(frozen=True)
 class JudgeResult(Result):
-    """`robust[i]` is the part of the images that stands the attacks up to the i-th, worst case for each.
+    """`robust[i]` is the share of images that withstand the first i + 1 attacks, the worst case for each.
 
-    No claim should rest on less than the last of them. `alarm` says what makes even that doubtful.
+    Claims should rest on the last of them. `alarm` says what makes even that doubtful.
     """
 
     attacks: tuple[str, ...]

@@ -1,10 +1,10 @@
-"""The evaluations that there are. Options, report and figures of `jacnorm evaluate` follow from the table."""
+"""The evaluations that there are. `jacnorm evaluate` and the paper's figures run them from this table."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -12,11 +12,11 @@ from typing import Any
 from ..config import RunConfig
 from ..data import DataSet, Split
 from ..nets import Normalized
-from .adversarial import adversarial
-from .boundary import boundary
+from .adversarial import EPSILON, adversarial
+from .boundary import DIRECTIONS, boundary
 from .character import calibration, landscape
 from .judge import judge
-from .noise import white_noise
+from .noise import VARIANCES, white_noise
 from .stored import cost, stored_vectors
 
 Row = tuple[str, float, str]  # what, how much, and the format of that
@@ -38,17 +38,24 @@ class Setup:
     data: DataSet
     split: Split
     trained: Sequence[Trained]
-    attacks: Sequence[str]
-    epsilon: float
-    directions: int
-    images: int | None
+    images: int | None = None  # so many train images for the cost
+    variances: tuple[float, ...] = VARIANCES  # of noise
+    attacks: Sequence[str] = ()
+    epsilon: float = EPSILON
+    strengths: Mapping[str, tuple[int, ...]] = field(
+        default_factory=dict
+    )  # of attacks with others than usual
+    directions: int = DIRECTIONS
+    timing: Mapping[str, Any] = field(default_factory=dict)  # settings of `cost`
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    text: str  # its help
-    run: Callable[[Trained, Setup], Iterable[dict[str, Any]]]  # its numbers; several: the last are all
-    rows: Callable[[dict[str, Any]], Iterable[Row]]  # in a number each; pictures: figures/draw.py
+    text: str  # help of its option
+    run: Callable[
+        [Trained, Setup], Iterable[dict[str, Any]]
+    ]  # its numbers; of several, the last are complete
+    rows: Callable[[dict[str, Any]], Iterable[Row]]  # numbers for a table; pictures are in figures/draw.py
     uses_foolbox: bool = False
     of_pixels: bool = True  # images in [0, 1]
 
@@ -56,10 +63,12 @@ class Evaluation:
 def rows(record: dict[str, Any]) -> list[Row]:
     """All that was evaluated."""
     test = record["test"]
+    of_tokens = record["config"].get("tokens") or record["config"].get("at")
+    inputs = "the tokens' embedding" if of_tokens else "normalized input"
     first = [
         ("accuracy", test["accuracy"], ".2%"),
         ("loss", test["loss"], ".4f"),
-        (f"mean σ, {test.get('sigma_of', 'normalized input')}", test["sigma"], ".3f"),
+        (f"mean σ, {inputs}", test["sigma"], ".3f"),
     ]
     return first + [row for name, e in EVALUATIONS.items() if name in record for row in e.rows(record[name])]
 
@@ -75,7 +84,8 @@ def shown(value: float, form: str) -> str:
 def _attacks(one: Trained, setup: Setup) -> Iterator[dict[str, Any]]:
     found: dict[str, Any] = {}
     for name in setup.attacks:
-        attacked = adversarial(one.model, setup.split, name, epsilons=(setup.epsilon,))
+        how: dict[str, Any] = {"epsilons": (setup.epsilon,), "iterations": setup.strengths.get(name)}
+        attacked = adversarial(one.model, setup.split, name, **how)
         yield (found := found | {name: attacked.to_json()})
 
 
@@ -88,7 +98,7 @@ def _boundary(one: Trained, setup: Setup) -> list[dict[str, Any]]:
 
 def _cost(one: Trained, setup: Setup) -> list[dict[str, Any]]:
     vectors = stored_vectors(one.folder, one.config)
-    return [cost(one.config, one.model, setup.data, setup.images, vectors=vectors)]
+    return [cost(one.config, one.model, setup.data, setup.images, vectors=vectors, **setup.timing)]
 
 
 def _noise_rows(n: dict[str, Any]) -> Iterator[Row]:
@@ -144,7 +154,7 @@ def _cost_rows(cost: dict[str, Any]) -> Iterator[Row]:
 EVALUATIONS = {
     "noise": Evaluation(
         "accuracy with white noise (section 4.2.1)",
-        lambda one, setup: [white_noise(one.model, setup.split).to_json()],
+        lambda one, setup: [white_noise(one.model, setup.split, variances=setup.variances).to_json()],
         _noise_rows,
     ),
     "attacks": Evaluation("any of pgd,tpgd,square (section 4.2.2)", _attacks, _attack_rows),

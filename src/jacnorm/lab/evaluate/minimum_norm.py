@@ -1,4 +1,4 @@
-"""foolbox's minimum-norm attacks, where they serve."""
+"""Minimum-norm attacks, by foolbox."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def cost(
 
 
 def stored_vectors(folder: Path, config: RunConfig) -> Tensor | None:
-    """The u of each train image at the end of training; None if it kept none, or they are not here."""
+    """The u of each train image at the end of training; None if there are none or they are not here."""
     if config.method != "spectral" or not config.warm_start:
         return None
     file = RunFiles(folder).checkpoint

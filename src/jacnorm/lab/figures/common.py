@@ -1,4 +1,4 @@
-"""What all figures share: lines of methods with intervals over their networks, and how they look."""
+"""What all figures share: lines with error bars for each method, legends, axes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,16 @@ OVER_IMAGES = "95 % intervals over the images"
 Panel = Callable[[Any, pd.DataFrame], None]
 
 
+def figure_with_axes(width: float, height: float) -> tuple[Figure, Any]:
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots()
+
+
 def alone(
     panel: Callable[[Any, Any], None], data: Any, width: float = 5.5, height: float = 4.0, **legend: Any
 ) -> Figure:
-    """A panel as a figure of its own; with a legend, unless it has one itself."""
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.subplots()
+    """A panel as a figure of its own, with a legend unless the panel has one."""
+    figure, axes = figure_with_axes(width, height)
     panel(axes, data)
     if axes.get_legend() is None:
         add_legend(axes, data, **legend)
@@ -29,7 +33,7 @@ def alone(
 
 
 def by_method(frame: pd.DataFrame, value: Callable[[dict[str, Any]], Any]) -> dict[str, list[Any]]:
-    """Of each network's record, method by method."""
+    """A value of each network's record, method by method."""
     groups = frame.groupby("method", observed=True)["record"]
     return {str(name): [value(record) for record in records] for name, records in groups}
 
@@ -43,10 +47,11 @@ def lines(
     like: Iterable[str] | None = None,
     bars: Callable[[Any], Any] | None = None,
 ) -> None:
-    """A line a method, each from an array (networks, points); bars of ± one standard deviation.
+    """A line for each method from an array (networks, points), with bars of ± one standard deviation.
 
-    Each is drawn so far to the right of the one before: alike, they would hide each other. `like` are the
-    methods that they look like, where their names are others. `bars` gives those of a single network.
+    `apart` shifts each line to the right of the one before, so that equal lines do not hide each other.
+    `like` names the methods whose look is used, if the names are others. `bars` makes the bars of a single
+    network.
     """
     for i, ((name, values), style) in enumerate(zip(curves.items(), looks(like or curves), strict=True)):
         array = np.asarray(values, dtype=float)
@@ -85,13 +90,13 @@ def add_legend(axes: Any, frame: pd.DataFrame, single: str | None = OVER_IMAGES,
 
 
 def intervals(frame: pd.DataFrame, single: str | None) -> str | None:
-    """What the bars are; of networks without likes, what `single` says."""
+    """What the bars mean; `single` is for one network per method."""
     counts = frame.groupby("method", observed=True).size()
     return single if counts.max() == 1 else f"mean ± s.d. over {span(counts)} networks"
 
 
 def counted(title: str, part: dict[str, Any]) -> str:
-    """With the number of images, where the record has it."""
+    """The title, with the number of images if the record has it."""
     return f"{title}, {part['images']:,} images" if "images" in part else title
 
 

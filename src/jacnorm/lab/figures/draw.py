@@ -12,10 +12,9 @@ from matplotlib.figure import Figure
 from ..evaluate.compare import Record, grouped
 from ..pictures import save_figure
 from ..reproduce.measurement import as_frame
-from .boundary import boundary
-from .character import calibration, landscape
 from .common import alone
 from .cost import ESTIMATES, both
+from .methods import boundary, calibration, landscape
 from .robustness import attacks, noise, strong_attacks
 
 CHANGES: dict[str, Callable[[pd.DataFrame], Figure]] = {  # in points, below the clean accuracy

@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..reproduce.catalog import Item, foreword, question, read_chapter
-from ..reproduce.chapter import Chapter, Outcome, Table
+from ..claims import FAILS, HOLDS, OPEN, UNTESTED, Outcome
+from ..reproduce.catalog import Item, foreword, read_chapter
+from ..reproduce.chapter import Chapter, Table
 from ..reproduce.readings import Readings
 from ..results import has_diverged
-from ..wording import count
+from ..wording import NOTHING, count, mean_sd, signed
 from .drawings import Drawing, drawings
-from .front import Bullet, Sentence, bullets, by_readings, overview, sentences, tally, title
-from .provenance import Deviation, commands, deviations
+from .editorial import Bullet, Deviation, bullets, by_readings, commands, deviations
+
+PAPER = "Exact Spectral Norm Regularization"
+SEVERAL = {HOLDS: "hold", FAILS: "do not hold"}  # as a verb of more than one
 
 
 @dataclass(frozen=True)
-class Part:
+class Section:
     """A table or figure with its drawings."""
 
     item: Item
     chapter: Chapter
-    drawings: tuple[Drawing, ...]
-    question: tuple[str, str]  # what a check asks, and the answer
+
+    @cached_property
+    def drawings(self) -> tuple[Drawing, ...]:
+        return tuple(drawings(self.chapter))
+
+    @cached_property
+    def foreword(self) -> tuple[str, ...]:
+        """The comment that its file begins with."""
+        return foreword(self.item.file)
 
     @property
     def is_check(self) -> bool:
@@ -41,90 +51,130 @@ class Part:
     @property
     def own_claims(self) -> tuple[tuple[str, Outcome], ...]:
         """Questions of ours about the paper's tables, and everything that another experiment claims."""
-        return tuple(
-            (" ".join(v.says), v) for v in self.chapter.verdicts if v.ours or not self.item.is_papers
-        )
+        ours = (v for v in self.chapter.verdicts if v.ours or not self.item.is_papers)
+        return tuple((" ".join(v.says), v) for v in ours)
+
+
+class Sentence(NamedTuple):
+    """Words of the paper, and what became of each claim that tests them, with its table or figure."""
+
+    words: str
+    verdicts: tuple[tuple[str, Outcome], ...]
+
+    @property
+    def tally(self) -> tuple[tuple[str, str], ...]:
+        return tally(verdict for _, verdict in self.verdicts)
+
+
+def tally(verdicts: Iterable[Outcome]) -> tuple[tuple[str, str], ...]:
+    """Each outcome that there is, and how many claims have it: ("holds", "2 hold")."""
+    found = Counter(verdict.outcome for verdict in verdicts)
+    there = [outcome for outcome in (HOLDS, FAILS, OPEN, UNTESTED) if found[outcome]]
+    return tuple((o, f"{found[o]} {o if found[o] == 1 else SEVERAL.get(o, o)}") for o in there)
 
 
 @dataclass(frozen=True)
-class Content:
-    told: tuple[tuple[Item, Chapter], ...]  # also those without results
-    parts: tuple[Part, ...]  # those with results
+class Report:
+    all_sections: tuple[Section, ...]  # also without results
     results: Path | None  # a folder of results
-    deviations: tuple[Deviation, ...]
-    bullets: tuple[Bullet, ...]
+    deviations: list[Deviation]
+    bullets: list[Bullet]
     readings: Readings | None
     warnings: tuple[str, ...]
 
     @cached_property
-    def present(self) -> list[tuple[Item, Chapter]]:
-        return [(item, chapter) for item, chapter in self.told if not chapter.empty]
+    def sections(self) -> list[Section]:
+        return [section for section in self.all_sections if not section.chapter.empty]
 
-    def only(self, keep: Callable[[Item], bool]) -> Content:
-        """With the experiments that are to be kept."""
-        told = tuple(one for one in self.told if keep(one[0]))
-        return replace(self, told=told, parts=tuple(part for part in self.parts if keep(part.item)))
+    @cached_property
+    def papers(self) -> list[Section]:
+        """The paper's own table and figures."""
+        return [section for section in self.sections if section.item.is_papers]
 
     @property
-    def announced(self) -> list[tuple[Item, Chapter, tuple[str, ...]]]:
-        """All experiments, each with what its file says in front."""
-        return [(item, chapter, foreword(item.file)) for item, chapter in self.told]
+    def quick(self) -> bool:
+        """A quick look is here."""
+        return any(section.item.is_quick for section in self.sections)
+
+    def only(self, keep: Callable[[Item], bool]) -> Report:
+        """With some of the experiments."""
+        return replace(self, all_sections=tuple(one for one in self.all_sections if keep(one.item)))
 
     @property
     def future(self) -> bool:
         """There are experiments about what the paper leaves to others."""
-        return any(item.is_future for item, _ in self.told)
+        return any(section.item.is_future for section in self.all_sections)
 
     @property
     def tally(self) -> str:
         """Of all claims: how many hold, and so on."""
-        verdicts = [verdict for _, chapter in self.present for verdict in chapter.verdicts]
+        verdicts = [verdict for section in self.sections for verdict in section.chapter.verdicts]
         found = ", ".join(words for _, words in tally(verdicts))
         return f"{count(len(verdicts), 'claim')}: {found}." if verdicts else ""
 
     @property
     def title(self) -> str:
-        return title(self.told)
+        """It says “in part” as long as something is missing."""
+        if not self.papers:
+            if self.quick:
+                return f"{PAPER}: a quick look"
+            return self.sections[0].chapter.title if len(self.sections) == 1 else "Experiments with jacnorm"
+        if all(one.chapter.accuracy is None and one.chapter.frame is None for one in self.papers):
+            return f"{PAPER}: not reproduced yet"
+        whole = not self.absent and not any(
+            one.item.is_missed and one.chapter.under_way for one in self.papers
+        )
+        return f"{PAPER}: a reproduction" + ("" if whole else " in part")
 
     @property
     def absent(self) -> list[str]:
         """Titles of the paper's that have no results yet."""
-        return [chapter.title for item, chapter in self.told if chapter.empty and item.is_missed]
+        return [one.chapter.title for one in self.all_sections if one.chapter.empty and one.item.is_missed]
 
     @property
     def under_way(self) -> list[tuple[str, str]]:
         """Titles, and how far each is."""
-        return [(chapter.title, chapter.under_way) for _, chapter in self.present if chapter.under_way]
+        return [(one.chapter.title, one.chapter.under_way) for one in self.sections if one.chapter.under_way]
+
+    def heading(self, section: Section) -> str:
+        """Its title, unless that is the whole page's."""
+        return "Results" if section.chapter.title == self.title else section.chapter.title
 
     @property
     def overview(self) -> Table | None:
-        return overview(self.present)
+        """Every table 1 that there is, with a row for each method."""
+        there = [
+            (one.item.table, one.chapter.accuracy) for one in self.papers if one.chapter.accuracy is not None
+        ]
+        if not there:
+            return None
+        header = ["method"]
+        for table, _ in there:
+            header += [f"{table.title.removeprefix('Table 1, ')}: paper", "ours", "difference"]
+        labels = dict.fromkeys(label for table, _ in there for label in table.labels)
+        rows = [(label, *(cell for _, found in there for cell in _cells(found, label))) for label in labels]
+        seeds = sorted({len({run.seed for run in table.runs}) for table, _ in there})
+        some = " or ".join(map(str, seeds))
+        caption = f"Test accuracy in percent, mean ± standard deviation over {some} networks."
+        return Table(caption, tuple(header), tuple(rows))
 
     @cached_property
     def sentences(self) -> tuple[Sentence, ...]:
-        return sentences(self.present)
-
-    @property
-    def rerun(self) -> tuple[str, ...]:
-        return commands([item for item, _ in self.present], self.results)
-
-    @property
-    def papers(self) -> bool:
-        """Something of the paper's is here."""
-        return any(item.is_papers for item, _ in self.present)
-
-    @property
-    def quick(self) -> bool:
-        """A quick look is."""
-        return any(item.is_quick for item, _ in self.present)
+        """In the order in which they come up. A claim that quotes nothing stands under its table's title."""
+        found: dict[str, list[tuple[str, Outcome]]] = {}
+        for chapter in (section.chapter for section in self.papers):
+            for verdict in (verdict for verdict in chapter.verdicts if not verdict.ours):
+                for words in verdict.says or (chapter.title,):
+                    found.setdefault(words, []).append((chapter.title, verdict))
+        return tuple(Sentence(words, tuple(of)) for words, of in found.items())
 
     @property
     def claims(self) -> bool:
-        return any(chapter.verdicts for _, chapter in self.present)
+        return any(section.chapter.verdicts for section in self.sections)
 
-    def heading(self, part: Part) -> str:
-        """Its title, unless that is the whole page's."""
-        return "Results" if part.chapter.title == self.title else part.chapter.title
+    @property
+    def rerun(self) -> tuple[str, ...]:
+        return commands([section.item for section in self.sections], self.results)
 
     @property
     def environments(self) -> list[tuple[str, int]]:
@@ -133,22 +183,22 @@ class Content:
 
     @property
     def version(self) -> str:
-        """Those that made the results, which may be older than the one that makes the page."""
+        """The versions that made the results. They may be older than the one that makes the page."""
         return " and ".join(sorted({one["jacnorm"] for one in self._ran_in if "jacnorm" in one}))
 
     @cached_property
     def _ran_in(self) -> list[dict[str, Any]]:
-        return [r["environment"] for _, s in self.present for r in s.results if "environment" in r]
+        return [r["environment"] for s in self.sections for r in s.chapter.results if "environment" in r]
 
     @cached_property
     def _runs(self) -> dict[str, dict[str, Any]]:
         """All that were trained, each once."""
-        return {r["id"]: r for item, s in self.present if item.figure is None for r in s.results}
+        return {r["id"]: r for s in self.sections if s.item.figure is None for r in s.chapter.results}
 
     @cached_property
     def _brief(self) -> set[str]:
         """The runs that choose settings, without those that another experiment has in full."""
-        tables = {item.table.name: item.table for item, _ in self.present}.values()
+        tables = {section.item.table.name: section.item.table for section in self.sections}.values()
         screening = {run.id for t in tables if t.screening_epochs for run in t.screening_runs()}
         return screening - {run.id for table in tables for run in table.runs}
 
@@ -156,11 +206,9 @@ class Content:
     def trained(self) -> str:
         """How many networks, in words; nothing when there are none."""
         whole = {name for name, result in self._runs.items() if not has_diverged(result)}
-        parts = (
-            (whole - self._brief, "in full"),
-            (whole & self._brief, "for a few epochs to choose settings"),
-        )
-        told = [(len(some), how) for some, how in parts if some]
+        brief = "for a few epochs to choose settings"
+        parts = ((len(whole - self._brief), "in full"), (len(whole & self._brief), brief))
+        told = [(n, how) for n, how in parts if n]
         first = [f"{count(n, 'network')} trained {how}" for n, how in told[:1]]
         return " and ".join(first + [f"{n} {how}" for n, how in told[1:]])
 
@@ -175,23 +223,30 @@ class Content:
 
 def collect(
     items: Sequence[Item], results: Path | None = None, folder: Path = Path("paper"), *, front: bool = True
-) -> Content:
+) -> Report:
     """`folder` has the experiments, and what stands on the first screen, if one is wanted."""
     held_out = [item.with_protocol("held-out") for item in items]  # the clean protocol
     all_of_them = [*items, *(item for item in held_out if item.has_results and item not in items)]
-    told = tuple((item, read_chapter(item)) for item in all_of_them)
-    present = [(item, chapter) for item, chapter in told if not chapter.empty]
-    theirs = [item for item, _ in present if item.is_papers or item.is_quick]
-    short, wrong = bullets(folder, present, results) if front else ([], [])
-    return Content(
-        told,
-        tuple(Part(item, s, tuple(drawings(s)), question(item.file)) for item, s in present),
-        results,
-        tuple(deviations(theirs, folder)),
-        tuple(short),
-        by_readings(folder, results) if front and present else None,
-        (*dict.fromkeys(warning for _, chapter in told for warning in chapter.warnings), *wrong),
+    told = tuple(Section(item, read_chapter(item)) for item in all_of_them)
+    present = [section for section in told if not section.chapter.empty]
+    theirs = [one.item for one in present if one.item.is_papers or one.item.is_quick]
+    outcomes = {f"{one.item.name}: {v.text}": v.outcome for one in present for v in one.chapter.verdicts}
+    short, wrong = bullets(folder, outcomes, results) if front else ([], [])
+    return Report(
+        all_sections=told,
+        results=results,
+        deviations=deviations(theirs, folder),
+        bullets=short,
+        readings=by_readings(folder, results) if front and present else None,
+        warnings=(*dict.fromkeys(w for section in told for w in section.chapter.warnings), *wrong),
     )
+
+
+def _cells(accuracy: Any, label: str) -> tuple[str, str, str]:
+    if label not in accuracy.index:
+        return NOTHING, NOTHING, NOTHING
+    row = accuracy.loc[label]
+    return mean_sd(row["paper"], row["paper_sd"]), mean_sd(row["mean"], row["sd"]), signed(row["difference"])
 
 
 def _training_seconds(result: dict[str, Any]) -> float:

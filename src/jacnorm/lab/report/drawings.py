@@ -9,11 +9,9 @@ from functools import partial
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ..figures.boundary import boundary
 from ..figures.common import alone
 from ..figures.cost import both, errors, times
-from ..figures.curves import curves
-from ..figures.points import accuracy, caption, relation
+from ..figures.methods import accuracy, boundary, caption, curves, relation
 from ..figures.robustness import TITLES, attack, attacks_in, is_judged, noise, robustness, strong_attacks
 from ..figures.weights import over_weights
 from ..pictures import to_svg

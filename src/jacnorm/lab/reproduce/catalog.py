@@ -1,6 +1,6 @@
-"""Experiment files: those of the paper's table and figures, and anybody's own; and what is told of each.
+"""Experiment files: the paper's table and figures, and users' own; and the chapter about each.
 
-What people make of it is in a file's `remarks`, with numbers that are computed:
+The `remarks` of a file are paragraphs that people wrote, with numbers that are computed:
 
 {accuracy: spectral}                                  a mean over seeds, of this experiment
 {accuracy: spectral - l2}                             a mean difference, over the seeds that both have
@@ -18,16 +18,16 @@ from functools import lru_cache
 from itertools import takewhile
 from pathlib import Path
 
+from ..claims import Quantities
 from ..config import LABELS, ConfigError, read_toml
 from ..errors import UsageError
 from ..results import experiment_file, experiment_name, results_file, written_at
 from ..sweep.experiment import Experiment, read_experiment
 from ..tasks.chapter import chapter as of_trials
 from ..wording import NOTHING, did_you_mean, plain
-from .chapter import Chapter, Quantities
-from .figures import figure
+from .chapter import Chapter
+from .figures import FigurePlan, figure, read_figure
 from .measurement import as_frame
-from .plan import FigurePlan, read_figure
 from .table1 import table1
 
 ITEMS = ("table1", "figure3", "figure4", "figure5")
@@ -38,7 +38,7 @@ FORMS = (  # in a folder of experiments
     "*/experiment.toml",
     *("*.toml", "checks/*.toml", f"{FUTURE}/*.toml", "quick/*.toml"),
 )
-PAGE = "page.toml"  # is none: what stands on the page beside all of them
+PAGE = "page.toml"  # no experiment: texts for the page of all experiments
 ORDER = ("kmnist", "fashion-mnist", "cifar10")  # from quick to slow
 
 NUMBER = re.compile(r"\{(-?)([\w-]+)(%?)(?:@([\w./-]+))?: ([\w-]+)(?: - ([\w-]+))?\}")
@@ -52,7 +52,7 @@ class Item:
     file: Path
     table: Experiment
     figure: FigurePlan | None = None
-    folder: Path | None = None  # of results, if they are not beside their files
+    folder: Path | None = None  # of results, unless they are beside the experiments
 
     @property
     def name(self) -> str:
@@ -61,6 +61,10 @@ class Item:
     @property
     def data(self) -> str:
         return str(self.table.runs[0].source)
+
+    @property
+    def question(self) -> tuple[str, str]:
+        return question(self.file)
 
     @property
     def has_results(self) -> bool:
@@ -72,12 +76,12 @@ class Item:
 
     @property
     def is_papers(self) -> bool:
-        """There are numbers of the paper's to compare with, and it is one of its own table and figures."""
+        """It is one of the paper's own table and figures, and the paper has numbers to compare with."""
         return bool(self.table.paper) and self.name.startswith(tuple(f"{item}-" for item in ITEMS))
 
     @property
     def is_missed(self) -> bool:
-        """When it is not there; the clean protocol is only told of when it is."""
+        """Whether the page says that it is missing. The clean protocol is optional."""
         return self.is_papers and not self.name.endswith("-held-out")
 
     @property
@@ -89,11 +93,29 @@ class Item:
         return self.file.parent.name == FUTURE
 
     def with_protocol(self, protocol: str) -> Item:
-        """The same with networks that were chosen under another protocol, and results of their own."""
+        """The same with networks chosen under another protocol. Their results are in other files."""
         table = self.table.with_protocol(protocol)
         if table == self.table or self.figure is None:
             return replace(self, table=table)
         return replace(self, table=table, figure=self.figure.with_protocol(protocol))
+
+
+def question(file: Path) -> tuple[str, str]:
+    """The first line of an experiment's file: what it asks, and the answer, if it has one."""
+    first = file.read_text(encoding="utf-8").split("\n", 1)[0]
+    asked, mark, answer = first.removeprefix("# ").partition("? ")
+    return (f"{asked}?", answer) if first.startswith("# ") and mark else ("", "")
+
+
+def foreword(file: Path) -> tuple[str, ...]:
+    """The comment at the beginning of a file, as paragraphs. The first line, what is expected, and what would
+    be against it are paragraphs of their own.
+    """
+    lines = takewhile(lambda line: line.startswith("#"), file.read_text(encoding="utf-8").splitlines())
+    first, *rest = (line.lstrip("#").strip() for line in lines)
+    text = "\n".join((first, "", *rest))
+    text = re.sub(r"\n(Expected|Against it):", r"\n\n**\1:**", text)
+    return tuple(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 def find_items(folder: Path, name: str, data: str | None = None, results: Path | None = None) -> list[Item]:
@@ -107,7 +129,7 @@ def find_items(folder: Path, name: str, data: str | None = None, results: Path |
 
 
 def all_items(folder: Path, results: Path | None = None) -> list[Item]:
-    """The paper's in its order, then whatever else is there, each table before the figures about it."""
+    """First the paper's in its order, then all others. A table stands before the figures about it."""
     files = _item_files(folder, "all")
     others = [read_item(file, results) for file in _experiments(folder) if file not in files]
     order = sorted(others, key=lambda item: (item.table.name, item.figure is not None, item.name))
@@ -115,7 +137,7 @@ def all_items(folder: Path, results: Path | None = None) -> list[Item]:
 
 
 def read_item(file: Path, results: Path | None = None) -> Item:
-    """A figure names its number and the networks it is about; what does not is a table."""
+    """A figure names its number and its networks; other files are tables."""
     figure = read_figure(file, results) if {"figure", "networks"} & set(read_toml(file)) else None
     table = read_experiment(file if figure is None else figure.networks, results)
     if figure is not None:
@@ -178,7 +200,7 @@ def read_chapter(item: Item) -> Chapter:
 
 
 def quantities_in(file: Path, folder: Path | None) -> Quantities:
-    """Of the experiment in a file; nothing if there is no such file."""
+    """The quantities of the experiment in a file; empty if there is no such file."""
     if not file.exists():
         return {}
     return _quantities(file, folder, *written_at(results_file(file, folder)))
@@ -186,17 +208,17 @@ def quantities_in(file: Path, folder: Path | None) -> Quantities:
 
 @lru_cache
 def _quantities(file: Path, folder: Path | None, *_written: int) -> Quantities:
-    """Once: prose has many numbers."""
+    """Computed once, since prose has many numbers."""
     return _chapter(read_item(file, folder)).quantities
 
 
 def _chapter(item: Item) -> Chapter:
     if item.figure is not None:
         return figure(item.figure, item.table)
-    return told_of(item.table)
+    return chapter_of(item.table)
 
 
-def told_of(experiment: Experiment) -> Chapter:
+def chapter_of(experiment: Experiment) -> Chapter:
     is_papers = experiment.runs[0].task == "classification"
     return table1(experiment) if is_papers else of_trials(experiment)
 
@@ -217,25 +239,7 @@ def with_numbers(text: str, file: Path, quantities_of: Callable[[str], Quantitie
     return NUMBER.sub(number, text)
 
 
-def question(file: Path) -> tuple[str, str]:
-    """The first line of an experiment's file: what it asks, and the answer, if it has one."""
-    first = file.read_text(encoding="utf-8").split("\n", 1)[0]
-    asked, mark, answer = first.removeprefix("# ").partition("? ")
-    return (f"{asked}?", answer) if first.startswith("# ") and mark else ("", "")
-
-
-def foreword(file: Path) -> tuple[str, ...]:
-    """The comment that a file begins with, paragraph by paragraph. The first line, what is expected, and what
-    would be against it are paragraphs of their own.
-    """
-    lines = takewhile(lambda line: line.startswith("#"), file.read_text(encoding="utf-8").splitlines())
-    first, *rest = (line.lstrip("#").strip() for line in lines)
-    text = "\n".join((first, "", *rest))
-    text = re.sub(r"\n(Expected|Against it):", r"\n\n**\1:**", text)
-    return tuple(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
-
-
 def sweep_as_text(experiment: Experiment, file: Path, results: Path | None) -> str:
-    """The table that a sweep was made for, and how to get it as a page."""
+    """The table that a sweep is for, and the command that makes a page of it."""
     where = "" if results is None else f" --results {results}"
-    return f"{told_of(experiment).text()}\nAs a page: jacnorm report {file}{where}"
+    return f"{chapter_of(experiment).text()}\nAs a page: jacnorm report {file}{where}"

@@ -1,8 +1,7 @@
-"""What is told of one table or figure, before it is text, Markdown or HTML."""
+"""Everything about one table or figure, before it becomes text, Markdown or HTML."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from textwrap import fill
@@ -10,23 +9,11 @@ from typing import Any
 
 import pandas as pd
 
+from ..claims import Outcome, Quantities
 from ..wording import markdown_table, table
 
-Quantities = Mapping[str, pd.DataFrame]  # each a row a seed, a column a method
-
-HOLDS, FAILS, OPEN, UNTESTED = "holds", "does not hold", "cannot be told", "not tested"
 CLAIMS = "Claims (p decides, corrected for the number of tests; where there is none, the interval)"
 POINTS = "points of accuracy"
-
-
-@dataclass(frozen=True)
-class Outcome:
-    text: str
-    outcome: str
-    evidence: str
-    ours: bool = False
-    says: tuple[str, ...] = ()  # the words that were tested
-    compared: tuple[str, ...] = ()  # the two methods that the evidence is about, if it is about two
 
 
 @dataclass(frozen=True)
@@ -34,8 +21,14 @@ class Table:
     caption: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    best: frozenset[tuple[int, int]] = frozenset()  # cells to stand out, by row and column ...
-    bold: str = ""  # ... and why
+    best: frozenset[tuple[int, int]] = frozenset()  # cells in bold, by row and column ...
+    bold: str = ""  # ... and why they are
+
+    @classmethod
+    def of(cls, caption: str, cells: pd.DataFrame, **more: Any) -> Table:
+        """From a frame of texts. The index is the first column."""
+        rows = tuple((str(name), *row) for name, row in zip(cells.index, cells.to_numpy(), strict=True))
+        return cls(caption, (str(cells.index.name), *map(str, cells)), rows, **more)
 
     def text(self) -> str:
         return f"{_wrapped(self.caption)}\n\n{table([self.header, *self.rows])}"
@@ -49,7 +42,7 @@ class Table:
 
     @property
     def marked_caption(self) -> str:
-        """Where something is bold, that is explained."""
+        """With an explanation if something is bold."""
         return f"{self.caption} Bold: {self.bold}." if self.best else self.caption
 
 
@@ -62,15 +55,15 @@ class Chapter:
     verdicts: tuple[Outcome, ...] = ()
     short: tuple[str, ...] = ()  # what came out, in sentences that can be quoted
     warnings: tuple[str, ...] = ()
-    under_way: str = ""  # how far the runs are; nothing when all are there
+    under_way: str = ""  # how far the runs are; empty when all are finished
     quantities: Quantities = field(default_factory=dict)  # all that was measured
-    results: tuple[dict[str, Any], ...] = ()  # all records that it was made of
-    remarks: tuple[str, ...] = ()  # what people make of it, paragraph by paragraph
+    results: tuple[dict[str, Any], ...] = ()  # the records it is made from
+    remarks: tuple[str, ...] = ()  # paragraphs that people wrote about it
     figure: int | None = None
     curves: pd.DataFrame | None = None  # of runs to draw: method, epoch, value
-    accuracy: pd.DataFrame | None = None  # of a table to draw: by method mean, sd, paper, paper_sd
+    accuracy: pd.DataFrame | None = None  # of a table to draw: mean, sd, paper, paper_sd of each method
     weights: pd.DataFrame | None = None  # of each λ, if there are several: see weights.by_weight
-    frame: pd.DataFrame | None = None  # of a figure to draw: a row a network
+    frame: pd.DataFrame | None = None  # of a figure to draw: a row for each network
     relations: tuple[tuple[str, str, tuple[str, ...]], ...] = ()  # two quantities, and the methods to draw
 
     @property
@@ -89,7 +82,7 @@ class Chapter:
         return "\n\n".join(part for part in parts if part) + "\n"
 
     def _by_words(self) -> Any:
-        """Verdicts, below the words of the paper that they are about."""
+        """Verdicts, grouped by the words of the paper that they test."""
         return groupby(self.verdicts, lambda verdict: verdict.says)
 
 

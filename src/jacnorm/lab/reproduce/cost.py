@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
+from ..claims import Quantities
 from ..evaluate.estimation import BOUND_IMAGES, ITERATIONS
-from ..evaluate.stored import cost, stored_vectors
 from ..evaluate.times import BATCH_SIZES, KINDS, REPEATS
 from ..wording import NOTHING, spread
-from .chapter import Quantities, Table
+from .chapter import Table
 from .measurement import Measurement
-from .networks import Bench, Network
+from .runs import Network
 
 ROUGH = 1 / 3  # a standard deviation of more than this part of the mean: no time to quote
 # An estimate, and the networks that the paper (or common sense) measures it on.
@@ -50,19 +50,9 @@ class TimeAndError(Measurement):
         settings = {name: getattr(self, name) for name in ("images", "batch_sizes", "repeats", "rounds")}
         return {"cost": settings}
 
-    def measure(self, kind: str, network: Network, bench: Bench) -> dict[str, Any]:
-        config = network.config
-        found = cost(
-            config,
-            bench.model(config),
-            bench.data,
-            self.images,
-            vectors=stored_vectors(bench.folder(config), config),
-            batch_sizes=self.batch_sizes,
-            repeats=self.repeats,
-            iterations=self.rounds,
-        )
-        return {kind: found}
+    def setup(self, kind: str) -> dict[str, Any]:
+        timing = {"batch_sizes": self.batch_sizes, "repeats": self.repeats, "iterations": self.rounds}
+        return {"images": self.images, "timing": timing}
 
     def notes(self, frame: pd.DataFrame) -> tuple[str, ...]:
         return (
@@ -88,28 +78,27 @@ class TimeAndError(Measurement):
         return {"time": pd.DataFrame(times, dtype=float), "error": pd.DataFrame(found)}
 
     def tables(self, frame: pd.DataFrame) -> tuple[Table, ...]:
-        batch_sizes = frame["record"].iloc[0]["cost"]["times"]["batch_sizes"]
-        ratios = {kind: pd.DataFrame([of[kind] for of in _ratios(frame)]) for kind in KINDS}
-        times = [(kind, *(spread(of[size]) for size in of)) for kind, of in ratios.items()]
+        sizes = frame["record"].iloc[0]["cost"]["times"]["batch_sizes"]
+        found = _ratios(frame)
+        ratios = {kind: pd.DataFrame([of[kind] for of in found], columns=sizes) for kind in KINDS}
         rough = any((of.std() > ROUGH * of.mean()).any() for of in ratios.values())
-        errors = []
-        for name, text in ROWS.items():
-            of = 100 * self._errors(frame, name, ESTIMATES[name])
-            whole = not of[0].isna().any()
-            cells = [spread(of[i], 0 if name == "bound" else 1) if whole else NOTHING for i in of]
-            errors.append((text, *cells))
+        times = pd.DataFrame({kind: of.apply(spread) for kind, of in ratios.items()}).T
         time = (
             "Time of an optimizer step by batch size, plain step = 1, mean ± standard deviation over "
             f"{len(frame)} networks.{BEWARE * rough}"
         )
+        errors = pd.DataFrame({text: self._error_cells(frame, name) for name, text in ROWS.items()}).T
         error = "Mean relative error of σ in percent, by rounds of power iteration."
-        return (
-            Table(time, ("step", *map(str, batch_sizes)), tuple(times)),
-            Table(error, ("estimate", *map(str, self.rounds)), tuple(errors)),
-        )
+        return Table.of(time, times.rename_axis("step")), Table.of(error, errors.rename_axis("estimate"))
+
+    def _error_cells(self, frame: pd.DataFrame, name: str) -> pd.Series:
+        of = 100 * self._errors(frame, name, ESTIMATES[name]).set_axis(list(self.rounds), axis=1)
+        if of.iloc[:, 0].isna().any():
+            return pd.Series(NOTHING, index=of.columns)
+        return of.apply(spread, digits=0 if name == "bound" else 1)
 
     def _errors(self, frame: pd.DataFrame, name: str, label: str) -> pd.DataFrame:
-        """Of the networks of a method: a row a seed, a column a round; the product of norms has but one.
+        """Of the networks of a method: a row for each seed, a column for each round (one for the product).
 
         Some networks have no such estimate: those that are not piecewise linear have no bound.
         """

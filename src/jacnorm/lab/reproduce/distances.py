@@ -8,11 +8,12 @@ from typing import Any
 
 import pandas as pd
 
-from ..evaluate.boundary import DIRECTIONS, boundary
+from ..claims import Quantities
+from ..evaluate.boundary import DIRECTIONS
 from ..wording import NOTHING, spread
-from .chapter import Quantities, Table
+from .chapter import Table
 from .measurement import Measurement, by_seed, sizes
-from .networks import Bench, Network
+from .runs import Network
 
 KINDS = {"sampled": "random directions", "attack": "minimum-norm attack", "first_order": "first order"}
 PERCENTILES = 100  # kept of each distribution, 0th to 100th: thousands of points are no result file
@@ -35,15 +36,13 @@ class Distances(Measurement):
         settings = {"images": self.images, "directions": self.directions, "compared_with": compared}
         return {"boundary": settings}
 
-    def measure(self, kind: str, network: Network, bench: Bench) -> dict[str, Any]:
-        found = boundary(
-            bench.model(network.config),
-            bench.test(self.images),
-            compared_with=[bench.model(rival) for rival in network.rivals],
-            directions=self.directions,
-        ).to_json()
-        found |= {name: percentiles(found[name]) for name in KINDS}
-        return {kind: found | {"points": len(found["points"]), "percentiles": PERCENTILES}}
+    def setup(self, kind: str) -> dict[str, Any]:
+        return {"images": self.images, "directions": self.directions}
+
+    def kept(self, found: dict[str, Any]) -> dict[str, Any]:
+        rest = {name: value for name, value in found.items() if name != "compared_with"}
+        lines = {name: percentiles(found[name]) for name in KINDS}
+        return rest | lines | {"points": len(found["points"]), "percentiles": PERCENTILES}
 
     def notes(self, frame: pd.DataFrame) -> tuple[str, ...]:
         return (
@@ -58,19 +57,23 @@ class Distances(Measurement):
         return {kind: by_seed(frame, values) for kind, values in medians.items()}
 
     def tables(self, frame: pd.DataFrame) -> tuple[Table, ...]:
-        found = self.quantities(frame)
-        rows = []
-        for label, n in sizes(frame).items():
-            points = [r["boundary"]["points"] for r in frame["record"][frame["method"] == label]]
-            low, high = min(points), max(points)
-            medians = [found[kind][label] for kind in KINDS]
-            shown = (spread(of) if of.count() == n else NOTHING for of in medians)
-            rows.append((label, str(n), f"{low}" if low == high else f"{low}–{high}", *shown))
+        found, n = self.quantities(frame), sizes(frame)
+        points = frame["record"].map(lambda record: record["boundary"]["points"])
+        spans = points.groupby(frame["method"].astype(object)).agg(span)
+        cells = pd.DataFrame({"n": n.astype(str), "points": spans})
+        for kind, title in KINDS.items():
+            whole = found[kind].count() == n.reindex(found[kind].columns)
+            cells[title] = found[kind].apply(spread).where(whole, NOTHING)
         caption = (
             "Median distance to the decision boundary, 2-norm of pixels from 0 to 1, mean ± standard "
             "deviation over n networks."
         )
-        return (Table(caption, ("method", "n", "points", *KINDS.values()), tuple(rows)),)
+        return (Table.of(caption, cells.loc[n.index].rename_axis("method")),)
+
+
+def span(values: pd.Series) -> str:
+    low, high = values.min(), values.max()
+    return f"{low}" if low == high else f"{low}–{high}"
 
 
 def percentiles(distances: list[float | None]) -> list[float | None]:

@@ -1,164 +1,156 @@
-"""A figure: which networks it is about, what is measured of each, once, and what is told of that."""
+"""A figure: how its file says which networks are measured, and all that is told of them.
+
+figure = 3
+title = "Figure 3, KMNIST"
+networks = "../table1-kmnist"   # those chosen there: the folder of experiment.toml, or my for my.toml
+beside = "../figure3-kmnist"    # optional: claims may name what another figure measures of these networks
+
+[measure]                       # settings of the figure's measurement, each with a default
+images = 1000
+
+[[claims]]                      # as in an experiment's file
+text = "…"
+"""
 
 from __future__ import annotations
 
-import math
-import sys
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from tqdm import tqdm
 
-from ..claim import Claim
-from ..nets import is_own
-from ..results import Results, append_result, neighbours, read_results, select, short
-from ..run import environment
-from ..sweep.experiment import Experiment
-from ..wording import count
+from ..claims import Claim, Quantities, decide, read_claims
+from ..config import ConfigError, read_toml
+from ..results import experiment_file, experiment_name, results_file
+from ..sweep.experiment import Experiment, of_protocol
+from ..wording import did_you_mean
 from .chapter import Chapter
-from .claims import decide
-from .measurement import as_frame
-from .networks import Bench, Network, kept_networks, networks, unpack
-from .plan import FigurePlan
-from .runs import Runs, read_runs
+from .cost import TimeAndError
+from .distances import Distances
+from .measurement import Measurement, as_frame
+from .robustness import Robustness
+from .runs import subjects
 from .table1 import in_short, stamped, with_settings
 
-LOG_SECONDS = 300  # a quick figure has one line, one that takes hours shows that it goes on
+MEASUREMENTS: dict[int, type[Any]] = {3: Robustness, 4: Distances, 5: TimeAndError}  # by the figure's number
+KEYS = {"figure", "title", "networks", "beside", "measure", "claims", "remarks"}
 
 
 @dataclass(frozen=True)
-class Subjects:
-    """The networks of a figure, and what is stored of them."""
+class FigurePlan:
+    name: str
+    title: str
+    figure: int
+    networks: Path  # the file of the table's experiment
+    measurement: Measurement
+    claims: tuple[Claim, ...]
+    beside: FigurePlan | None = None
+    results: Path = Path()  # the file of its results
 
-    plan: FigurePlan
-    runs: Runs  # of the table that the networks are from
-    networks: tuple[Network, ...]
-    stored: Results
-
-    def record(self, network: Network) -> dict[str, Any]:
-        return self.stored.records.get(network.config.id, {})
-
-    def lacking(self, network: Network, record: dict[str, Any] | None = None) -> list[str]:
-        """The kinds that are not measured yet, or were with other settings; by its record, or another one."""
-        done = (self.record(network) if record is None else record).get("settings", {})
-        kinds = self.plan.measurement.kinds(network)
-        return [kind for kind, settings in kinds.items() if done.get(kind) != short(settings)]
-
-    @cached_property
-    def frame(self) -> pd.DataFrame:
-        """A row for each network that is measured whole."""
-        groups: dict[str, list[dict[str, Any]]] = {label: [] for label in self.runs.experiment.labels}
-        for network in self.networks:
-            if not self.lacking(network):
-                groups[network.label].append(self.record(network))
-        return as_frame(groups)
+    def quantities(self, frame: pd.DataFrame, beside: pd.DataFrame) -> Quantities:
+        """What its claims can be about: its own quantities, and those of the figure beside it."""
+        others = {} if self.beside is None else self.beside.measurement.quantities(beside)
+        return {**others, **self.measurement.quantities(frame)}
 
     @property
-    def missing(self) -> tuple[str, ...]:
-        if not self.networks:
-            return (f"No networks yet: {self.runs.experiment.title} has none that is trained in full.",)
-        to_come = len(self.networks) - len(self.frame)
-        return (f"Still missing: {to_come} of {len(self.networks)} networks.",) if to_come else ()
+    def units(self) -> dict[str, str]:
+        return {**(self.beside.units if self.beside else {}), **self.measurement.units}
 
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Of files that cannot be read, and of records that are still wanted, with settings that are not."""
-        done = {n.config.id: self.record(n).get("settings", {}) for n in self.networks}
-        ids = [n.config.id for n in self.networks if set(self.lacking(n)) & set(done[n.config.id])]
-        if not ids:
-            return self.stored.warnings
-        records = f"{count(len(ids), 'record')} measured with other settings"
-        return (*self.stored.warnings, f"{self.plan.name}: {records}: skipped (first {ids[0]})")
+    def with_protocol(self, protocol: str) -> FigurePlan:
+        """The same for networks chosen under another protocol."""
+        beside = self.beside and self.beside.with_protocol(protocol)
+        name, title = f"{self.name}-{protocol}", f"{self.title}, {protocol}"
+        results = of_protocol(self.results, protocol)
+        return replace(self, name=name, title=title, beside=beside, results=results)
 
 
-def subjects(plan: FigurePlan, table: Experiment) -> Subjects:
-    runs = read_runs(table)
-    found = networks(runs, plan.measurement.methods)
-    return Subjects(plan, runs, found, select(plan.results, {n.config.id for n in found}))
+def read_figure(path: Path, results: Path | None = None) -> FigurePlan:
+    """Its results are beside it, unless a folder of results is named."""
+    plan, beside = _read(path, results)
+    if beside is None:
+        return plan
+    if not isinstance(beside, str):
+        raise ConfigError(f"{path}: beside = {beside!r}: needs a figure's name")
+    other, _ = _read(experiment_file(path, beside), results)
+    if other.networks != plan.networks:
+        raise ConfigError(f"{path}: beside = {beside!r} is about other networks, {other.networks}")
+    nothing = as_frame({})
+    if both := set(other.measurement.quantities(nothing)) & set(plan.measurement.quantities(nothing)):
+        raise ConfigError(f"{path}: beside = {beside!r} measures {both.pop()!r} as well: which is meant?")
+    return replace(plan, beside=other)
 
 
-def measure_missing(plan: FigurePlan, table: Experiment, bench: Bench) -> None:
-    """What is not measured yet, of the networks whose weights are here; stored after each step."""
-    found = subjects(plan, table)
-    if found.stored.newer:
-        return
-    if plan.measurement.is_portable:
-        _adopt(found)
-        _unpack(found, bench)
-        found = subjects(plan, table)
-    with_rivals = plan.measurement.needs_rivals
-    here = [n for n in found.networks if bench.has(n, with_rivals=with_rivals)]
-    if away := sum(bool(found.lacking(n)) and n not in here for n in found.networks):
-        where = f"the weights of {count(away, 'network')} are not in {bench.runs}"
-        print(f"{plan.title}: {where}", file=sys.stderr)
-    wanted = [(n, kind) for n in here for kind in found.lacking(n)]
-    for network, kind in _watched(plan.title, wanted):
-        append_result(plan.results, short(_record(kind, network, plan, bench)))
+def _read(path: Path, results: Path | None) -> tuple[FigurePlan, Any]:
+    """And the value of `beside`."""
+    content = read_toml(path)
+    if unknown := set(content) - KEYS:
+        raise ConfigError(f"{path}: there is no {unknown.pop()!r}; there are {', '.join(sorted(KEYS))}")
+    figure, networks = content.get("figure"), content.get("networks")
+    if type(figure) is not int or figure not in MEASUREMENTS or not isinstance(networks, str):
+        numbers = ", ".join(map(str, MEASUREMENTS))
+        raise ConfigError(f"{path}: needs figure = one of {numbers}, and networks = an experiment's name")
+    if not isinstance(title := content.get("title", experiment_name(path)), str):
+        raise ConfigError(f"{path}: title = {title!r}: needs a text")
+    plan = FigurePlan(
+        name=experiment_name(path),
+        title=title,
+        figure=figure,
+        networks=experiment_file(path, networks),
+        measurement=_measurement(path, MEASUREMENTS[figure], content.get("measure", {})),
+        claims=read_claims(path, content.get("claims", [])),
+        results=results_file(path, results),
+    )
+    return plan, content.get("beside")
 
 
-def _unpack(found: Subjects, bench: Bench) -> None:
-    """Those that are kept beside their table are as good as trained ones."""
-    if any(found.lacking(network) for network in found.networks):
-        wanted = {network.config.id for network in found.networks}
-        for name, file in kept_networks(found.runs.experiment.results).items():
-            if name in wanted and not (bench.runs / name).exists():
-                unpack(file, name, bench.runs)
-
-
-def _adopt(found: Subjects) -> None:
-    """Take over what another figure beside this one has measured of a network with the same settings.
-
-    Not of the user's own nets: their code may have changed since.
+def _is_like(value: Any, default: Any) -> bool:
+    """Whether a value has the type of the default. Numbers must be above 0, since there would be nothing to
+    measure, and lists of numbers must rise. A 0 is allowed where the default has one.
     """
-    for network in found.networks:
-        if found.lacking(network) and not is_own(network.config.net):
-            files = neighbours(found.plan.results)
-            others = (read_results(file).records.get(network.config.id, {}) for file in files)
-            if other := next((one for one in others if not found.lacking(network, one)), None):
-                append_result(found.plan.results, other)
+    if not isinstance(default, tuple):
+        is_number = type(value) is type(default) or (type(default), type(value)) == (float, int)
+        return is_number and (value > 0 or value == default == 0)
+    if not isinstance(value, list) or not value:
+        return False
+    if isinstance(default[0], str):
+        return all(isinstance(element, str) for element in value)
+    above = value[1:] if value[0] == default[0] == 0 else value
+    return bool(above) and all(_is_like(v, default[-1]) for v in above) and value == sorted(set(value))
 
 
-def _watched(title: str, wanted: list[tuple[Network, str]]) -> Iterator[tuple[Network, str]]:
-    """A bar on a terminal; in a log file a line at the start, and a sign of life now and then."""
-    if not wanted:
-        return
-    bar = tqdm(wanted, desc=title, unit=" measurements", dynamic_ncols=True, disable=None)
-    said = -math.inf
-    for done, (network, kind) in enumerate(bar):
-        if bar.disable and time.monotonic() - said > LOG_SECONDS:
-            said = time.monotonic()
-            print(f"{title}: measuring, {done} of {len(wanted)} done", file=sys.stderr, flush=True)
-        bar.set_postfix_str(f"{network.label} s{network.config.seed}, {kind}")
-        yield network, kind
-
-
-def _record(kind: str, network: Network, plan: FigurePlan, bench: Bench) -> dict[str, Any]:
-    part = plan.measurement.measure(kind, network, bench)
-    settings = {kind: plan.measurement.kinds(network)[kind]}
-    head = {"id": network.config.id, "config": network.config.relevant(), "settings": settings}
-    return {**head, **part, "environment": environment(bench.device)}
+def _measurement(path: Path, kind: type[Any], settings: Any) -> Measurement:
+    if not isinstance(settings, dict):
+        raise ConfigError(f"{path}: [measure] is a part of its own, found measure = {settings!r}")
+    defaults = {field.name: field.default for field in fields(kind)}
+    for name, value in settings.items():
+        if name not in defaults:
+            raise ConfigError(f"{path}: [measure] {name}: {did_you_mean(name, defaults)}")
+        if not _is_like(value, defaults[name]):
+            example = str(defaults[name]).translate(str.maketrans("()", "[]"))
+            many = "a list, rising if it is of numbers," if isinstance(value, list) else "something"
+            raise ConfigError(f"{path}: [measure] {name} = {value!r}: needs {many} like {example}")
+    made: Measurement = kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()})
+    return made
 
 
 def figure(plan: FigurePlan, table: Experiment) -> Chapter:
-    """All that is told of it; nothing is measured."""
+    """The chapter of a figure. Nothing is measured here."""
     found = subjects(plan, table)
     beside = subjects(plan.beside, table) if plan.beside else found
     quantities = plan.quantities(found.frame, beside.frame)
-    frame, measured, asked = found.frame, len(found.frame), len(found.networks)
+    frame, there = found.frame, bool(found.measured)
     whose = f"About the networks that were chosen in “{table.title}”: {in_short(table)}."
     return Chapter(
         name=plan.name,
         title=plan.title,
         notes=(whose, *plan.measurement.notes(frame), *found.missing),
-        tables=stamped(table, plan.measurement.tables(frame)) if measured else (),
-        verdicts=with_settings(decide(plan.claims, quantities, plan.units), found.runs) if measured else (),
+        tables=stamped(table, plan.measurement.tables(frame)) if there else (),
+        verdicts=with_settings(decide(plan.claims, quantities, plan.units), found.runs) if there else (),
         warnings=(*found.warnings, *(beside.warnings if plan.beside else ())),
-        under_way="" if measured == asked else f"{measured} of {asked} networks",
-        frame=frame if measured else None,
+        under_way=found.under_way,
+        frame=frame if there else None,
         figure=plan.figure,
         relations=_relations(plan.claims),
         quantities=quantities,
@@ -167,7 +159,7 @@ def figure(plan: FigurePlan, table: Experiment) -> Chapter:
 
 
 def _relations(claims: Sequence[Claim]) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
-    """What is claimed to rise with something else, each pair of quantities once, and of which methods."""
+    """Pairs of quantities that are claimed to rise together, each pair once, and the methods."""
     found: dict[tuple[str, str], tuple[str, ...]] = {}
     for claim in claims:
         if claim.rises_with:

@@ -1,4 +1,4 @@
-"""What a figure measures of networks: its settings, how, and what is told of it."""
+"""What a figure measures on networks, with which settings, and the tables and quantities made from it."""
 
 from __future__ import annotations
 
@@ -8,62 +8,78 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pandas as pd
 
+from ..claims import Quantities
+from ..evaluate.adversarial import ATTACKS
+from ..evaluate.kinds import EVALUATIONS, Setup
 from ..results import Result
-from .chapter import Quantities, Table
+from .chapter import Table
 
 if TYPE_CHECKING:
-    from .networks import Bench, Network
+    from .networks import Bench
+    from .runs import Network
 
 
 class Measurement(ABC):
-    """Frozen dataclasses, whose fields are the settings that [measure] may have.
+    """A frozen dataclass. Its fields are the settings that [measure] may have.
 
     A frame has a row for each network that is measured whole, as `as_frame` makes it.
     """
 
-    methods: tuple[str, ...] | None = None  # the methods whose networks it needs; None is all of them
-    needs_rivals: ClassVar[bool] = False  # whether a network is measured beside those of the other methods
+    methods: tuple[str, ...] | None = None  # the methods whose networks it needs; None: all
+    needs_rivals: ClassVar[bool] = False  # whether the networks of the other methods are needed, too
     is_portable: ClassVar[bool] = True  # whether its numbers are the same on any machine
-    units: ClassVar[Mapping[str, str]]  # of each quantity, as it stands after a difference
+    units: ClassVar[Mapping[str, str]]  # of each quantity, as written after a difference
 
     @abstractmethod
     def kinds(self, network: Network) -> dict[str, dict[str, Any]]:
-        """Each thing to measure on a network, with all that its numbers depend on."""
+        """The kinds of measurement, each with all settings that its numbers depend on."""
 
     @abstractmethod
+    def setup(self, kind: str) -> dict[str, Any]:
+        """The settings of a kind as fields of `Setup`."""
+
     def measure(self, kind: str, network: Network, bench: Bench) -> dict[str, Any]:
-        """One of them, as a part of the network's record."""
+        """Measure one kind: a part of the network's record."""
+        evaluation, settings = "attacks" if kind in ATTACKS else kind, self.setup(kind)
+        rivals = network.rivals if self.needs_rivals else ()
+        trained = [bench.trained(config) for config in (network.config, *rivals)]
+        setup = Setup(bench.data, bench.test(settings["images"]), trained, **settings)
+        *_, found = EVALUATIONS[evaluation].run(trained[0], setup)
+        return {evaluation: self.kept(found)}
+
+    def kept(self, found: dict[str, Any]) -> dict[str, Any]:
+        """The part of what was found that goes into the results."""
+        return found
 
     @abstractmethod
     def notes(self, frame: pd.DataFrame) -> tuple[str, ...]: ...
 
     @abstractmethod
     def quantities(self, frame: pd.DataFrame) -> Quantities:
-        """By name. What has no records is not left out, but has no values."""
+        """By name. A quantity without records has no values, but is not left out."""
 
     @abstractmethod
     def tables(self, frame: pd.DataFrame) -> tuple[Table, ...]: ...
 
 
 def as_frame(groups: Mapping[str, Sequence[Result]]) -> pd.DataFrame:
-    """A row a network, with what its group is called (`method`), its seed and its record.
+    """A row for each network: the name of its group (`method`), its seed and its record.
 
     All names of `groups` are categories of `method`, also those without any networks.
     """
-    records = [record for of in groups.values() for record in of]
-    methods = pd.Categorical([name for name, of in groups.items() for _ in of], categories=list(groups))
-    seeds = [record["config"]["seed"] for record in records]
-    return pd.DataFrame({"method": methods, "seed": seeds, "record": pd.Series(records, dtype=object)})
+    rows = [(name, record["config"]["seed"], record) for name, of in groups.items() for record in of]
+    frame = pd.DataFrame(rows, columns=["method", "seed", "record"])
+    return frame.assign(method=pd.Categorical(frame["method"], categories=list(groups)))
 
 
 def by_seed(frame: pd.DataFrame, values: Any) -> pd.DataFrame:
-    """A row a seed, a column a method, of a value for each row of a frame."""
+    """A row for each seed, a column for each method; `values` has one value per row of the frame."""
     of = pd.DataFrame({"seed": frame["seed"], "method": frame["method"].astype(object), "value": values})
     wide = of.pivot(index="seed", columns="method", values="value")
     return wide.reindex(columns=list(frame["method"].cat.categories)).astype(float)
 
 
-def sizes(frame: pd.DataFrame) -> dict[str, int]:
+def sizes(frame: pd.DataFrame) -> pd.Series:
     """How many networks there are of each method that has any, in the order of the table."""
-    counts = frame["method"].value_counts(sort=False)
-    return {str(name): int(n) for name, n in counts.items() if n}
+    counts = frame["method"].astype(object).value_counts(sort=False)
+    return counts.reindex([name for name in frame["method"].cat.categories if name in counts])

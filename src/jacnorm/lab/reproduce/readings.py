@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from ..statistics import LEVEL, probability, welch
 from ..sweep.experiment import Experiment
 from ..wording import count, mean_sd, plain, signed
 from .chapter import Table
-from .claims import LEVEL, PAPER_RUNS, probability
 from .runs import Runs, read_runs
 
 READINGS = {"last epoch": "accuracy", "best epoch": "best_accuracy"}
@@ -24,9 +24,9 @@ class Readings:
 
 
 def readings(groups: Sequence[Sequence[Experiment]]) -> Readings | None:
-    """Each group has a table of the paper's, and others in which its settings were chosen otherwise.
+    """Each group is a table of the paper, and experiments that chose its settings in another way.
 
-    A cell rests on the longest screening that is whole and whose networks are there. None without a cell.
+    A cell rests on the longest screening that is complete and has networks. None if there is no cell.
     """
     found = [cell for group in groups for cell in _cells(group)]
     if not found:
@@ -60,16 +60,18 @@ def _is_whole(runs: Runs, label: str) -> bool:
 
 def _compared(runs: Runs, label: str, paper: float, paper_sd: float) -> dict[str, object]:
     """With Welch's test of each reading: `errors` is the difference in standard errors."""
-    from scipy import stats
-
     mine = runs.networks[runs.networks["method"] == label]
     found: dict[str, object] = {"paper": paper, "paper_sd": paper_sd, "n": len(mine)}
     found |= {"screened": _screened(runs), "full": _screened(runs) == runs.experiment.runs[0].epochs}
     for name, quantity in READINGS.items():
-        mean, sd = mine[quantity].mean(), mine[quantity].std()
-        theirs = (paper, paper_sd, PAPER_RUNS)
-        errors, p = stats.ttest_ind_from_stats(mean, sd, len(mine), *theirs, equal_var=False)
-        parts = {"mean": mean, "sd": sd, "difference": mean - paper, "errors": errors, "p": p}
+        mean, (errors, p) = mine[quantity].mean(), welch(mine[quantity], paper, paper_sd)
+        parts = {
+            "mean": mean,
+            "sd": mine[quantity].std(),
+            "difference": mean - paper,
+            "errors": errors,
+            "p": p,
+        }
         found |= {f"{name}, {part}": value for part, value in parts.items()}
     return found
 
@@ -81,67 +83,60 @@ def _joint(frame: pd.DataFrame) -> pd.DataFrame:
     groups = {"all": frame}
     if 0 < frame["full"].sum() < len(frame):
         groups["settings chosen after training in full"] = frame[frame["full"]]
-    rows = []
-    for which, cells in groups.items():
-        for name in READINGS:
-            p, errors = cells[f"{name}, p"], cells[f"{name}, errors"]
-            rows.append(
-                {
-                    "cells": which,
-                    "n": len(cells),
-                    "reading": name,
-                    "difference": cells[f"{name}, difference"].mean(),
-                    "errors": np.sqrt((errors**2).mean()),
-                    "p": stats.combine_pvalues(p, method="fisher").pvalue,
-                }
-            )
+    rows = [
+        {
+            "cells": which,
+            "n": str(len(cells)),
+            "reading": name,
+            "difference": cells[f"{name}, difference"].mean(),
+            "errors": np.sqrt((cells[f"{name}, errors"] ** 2).mean()),
+            "p": stats.combine_pvalues(cells[f"{name}, p"], method="fisher").pvalue,
+        }
+        for which, cells in groups.items()
+        for name in READINGS
+    ]
     return pd.DataFrame(rows)
 
 
 def _cell_table(frame: pd.DataFrame) -> Table:
-    rows = []
-    for _, cell in frame.iterrows():
-        ours = [
-            text
-            for name in READINGS
-            for text in (
-                mean_sd(cell[f"{name}, mean"], cell[f"{name}, sd"]),
-                signed(cell[f"{name}, difference"]),
-                signed(cell[f"{name}, errors"], 1),
-            )
-        ]
-        rests = f"{count(cell['screened'], 'epoch')}, n = {cell['n']}"
-        where = f"{cell['data']}, {cell['method']}"
-        rows.append((where, mean_sd(cell["paper"], cell["paper_sd"]), *ours, rests))
-    header = [text for name in READINGS for text in (name, "difference", "in s.e.")]
-    return Table(
+    parts = [frame[["paper", "paper_sd"]].apply(lambda row: mean_sd(*row), axis=1).rename("paper")]
+    for name in READINGS:
+        of = frame[[f"{name}, mean", f"{name}, sd"]]
+        parts.append(of.apply(lambda row: mean_sd(*row), axis=1).rename(name))
+        parts.append(frame[f"{name}, difference"].map(signed).rename("difference"))
+        parts.append(frame[f"{name}, errors"].map(lambda errors: signed(errors, 1)).rename("in s.e."))
+    rests = [
+        f"{count(epochs, 'epoch')}, n = {n}" for epochs, n in zip(frame["screened"], frame["n"], strict=True)
+    ]
+    cells = pd.concat([*parts, pd.Series(rests, frame.index, name="rests on")], axis=1)
+    return Table.of(
         "Test accuracy in percent, mean ± standard deviation, if the paper reports the last epoch of each "
         "network and if it reports the best; the difference to the paper's mean, also in standard errors "
         "(s.e., Welch). A cell rests on settings that were chosen with one seed after so many epochs, and on "
         "n networks.",
-        ("cell", "paper", *header, "rests on"),
-        tuple(rows),
+        cells.set_index(_names(frame)),
     )
 
 
+def _names(frame: pd.DataFrame) -> pd.Series:
+    return (frame["data"] + ", " + frame["method"]).rename("cell")
+
+
 def _joint_table(joint: pd.DataFrame) -> Table:
-    rows = []
-    for _, row in joint.iterrows():
-        numbers = signed(row["difference"]), plain(row["errors"], 1)
-        p = probability(row["p"]).removeprefix("p = ").removeprefix("p ")
-        rows.append((row["cells"], str(row["n"]), row["reading"], *numbers, p))
-    return Table(
+    cells = joint[["n", "reading"]].assign(difference=joint["difference"].map(signed))
+    cells["in s.e."] = joint["errors"].map(lambda errors: plain(errors, 1))
+    cells["p"] = joint["p"].map(probability).str.removeprefix("p = ").str.removeprefix("p ")
+    return Table.of(
         "All cells together: the mean difference in points, its size in standard errors (root mean square; "
         "about 1 where a reading is right), and the probability of such differences by chance alone "
         "(Fisher's method on the cells' p-values). Cells of one data set share seeds, so it is a little too "
         "small.",
-        ("cells", "n", "reading", "difference", "in s.e.", "p"),
-        tuple(rows),
+        cells.set_index(joint["cells"]),
     )
 
 
 def _conclusion(frame: pd.DataFrame, joint: pd.DataFrame) -> str:
-    """By the cells that are chosen as the paper does, once there are any; with the one that fits worst."""
+    """By the cells whose settings are chosen as in the paper, if there are any; with the worst cell."""
     of = joint[joint["cells"] == joint["cells"].iloc[-1]].set_index("reading")
     likely, closer = list(of.index[of["p"] >= 1 - LEVEL]), of["errors"].idxmin()
     if len(likely) == 1:
@@ -151,9 +146,8 @@ def _conclusion(frame: pd.DataFrame, joint: pd.DataFrame) -> str:
     else:
         told = f"Neither reading fits the paper's numbers; the {closer} is closer"
     shown = "; ".join(f"{name}: {probability(row['p'])}" for name, row in of.iterrows())
-    worst = frame.loc[frame[f"{closer}, errors"].abs().idxmax()]
-    errors = signed(worst[f"{closer}, errors"], 1)
-    cell = f"{worst['data']}, {worst['method']}"
+    worst = frame[f"{closer}, errors"].abs().idxmax()
+    cell, errors = _names(frame)[worst], signed(frame[f"{closer}, errors"][worst], 1)
     return (
         f"{told} ({shown}). By the {closer}, {cell} is furthest from the paper, by {errors} standard errors."
     )

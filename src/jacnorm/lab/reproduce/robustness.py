@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..evaluate.adversarial import ATTACKS, EPSILON, QUERIES, STEPS, adversarial
-from ..evaluate.judge import judge
-from ..evaluate.noise import VARIANCES, white_noise
+from ..claims import Quantities
+from ..evaluate.adversarial import ATTACKS, EPSILON, QUERIES, STEPS
+from ..evaluate.noise import VARIANCES
 from ..evaluate.record import alarms
 from ..wording import spread
-from .chapter import POINTS, Quantities, Table
+from .chapter import POINTS, Table
 from .measurement import Measurement, by_seed, sizes
-from .networks import Bench, Network
+from .runs import Network
 
 WORST = tuple(f"{name}-worst" for name in ATTACKS)
 TITLES = {"noise": "noise", "pgd": "PGD", "tpgd": "TPGD", "square": "Square"}
@@ -51,15 +51,14 @@ class Robustness(Measurement):
             found["judge"] = {"images": self.judge_images, "epsilon": self.epsilon}
         return found
 
-    def measure(self, kind: str, network: Network, bench: Bench) -> dict[str, Any]:
-        model, epsilon = bench.model(network.config), self.epsilon / 255
-        if kind == "noise":
-            return {kind: white_noise(model, bench.test(self.images), variances=self.variances).to_json()}
-        if kind == "judge":
-            return {kind: judge(model, bench.test(self.judge_images), epsilon=epsilon).to_json()}
-        test, strengths = bench.test(self.images), self._strengths(kind)
-        found = adversarial(model, test, kind, epsilons=(epsilon,), iterations=strengths)
-        return {"attacks": {kind: found.to_json()}}
+    def setup(self, kind: str) -> dict[str, Any]:
+        return {
+            "images": self.judge_images if kind == "judge" else self.images,
+            "variances": self.variances,
+            "attacks": (kind,),
+            "epsilon": self.epsilon / 255,
+            "strengths": {kind: self._strengths(kind)},
+        }
 
     def notes(self, frame: pd.DataFrame) -> tuple[str, ...]:
         ball = f"attacks in the ℓ∞ ball of ε = {self.epsilon:g}/255, steps of 2/255, all in pixels."
@@ -127,12 +126,12 @@ class Robustness(Measurement):
 def _table(caption: str, columns: dict[str, str], found: Quantities, frame: pd.DataFrame) -> Table:
     """The highest mean of each column stands out, unless all are alike."""
     n = sizes(frame)
-    rows = [(label, str(n[label]), *(spread(found[name][label]) for name in columns)) for label in n]
-    means = pd.DataFrame({name: found[name].mean() for name in columns}).loc[list(n)]
+    cells = pd.DataFrame({title: found[name].apply(spread) for name, title in columns.items()}).loc[n.index]
+    means = pd.DataFrame({name: found[name].mean() for name in columns}).loc[n.index]
     highest = (means == means.max()) & (means.max() > means.min())
     best = frozenset((int(i), int(j) + 2) for i, j in np.argwhere(highest.to_numpy()))
-    header = ("method", "n", *columns.values())
-    return Table(caption, header, tuple(rows), best, "the highest mean of each column")
+    cells.insert(0, "n", n.astype(str))
+    return Table.of(caption, cells.rename_axis("method"), best=best, bold="the highest mean of each column")
 
 
 def _span(strengths: Sequence[float]) -> str:

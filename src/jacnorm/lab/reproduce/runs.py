@@ -1,17 +1,24 @@
-"""The runs of an experiment as one frame: what is stored of them, what is chosen, and what is missing."""
+"""What is there of an experiment and what is missing: runs, the networks chosen, their measurements."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from ..results import Result, Results, has_diverged, select, validation_loss
+from ..config import RunConfig
+from ..results import Result, Results, has_diverged, select, short, validation_loss
 from ..sweep.experiment import Experiment, names, setting
+from ..wording import count
+from .measurement import as_frame
+
+if TYPE_CHECKING:
+    from .figures import FigurePlan
 
 LATE = 10  # epochs
 MOST_NAMED = 8
@@ -19,24 +26,24 @@ NUMBERS = (
     *("accuracy", "sigma", "seconds", "last", "late_accuracy"),
     *("lowest_loss_accuracy", "lowest_loss_epoch", "best_accuracy", "best_epoch"),
 )
-STAGE_ONE, FULL = "stage one", "full"  # a grid without screening is its own stage one
+STAGE_ONE, FULL = "stage one", "full"  # without screening, the grid itself is stage one
 
 
 @dataclass(frozen=True)
 class Runs:
     experiment: Experiment
     stored: Results
-    frame: pd.DataFrame  # a row for each run that is asked for, in each stage
-    choices: pd.DataFrame  # a row for each method with a run to choose by, one that did not diverge
+    frame: pd.DataFrame  # a row for each run of the experiment, in each stage
+    choices: pd.DataFrame  # a row for each method with a run that did not diverge
 
     @cached_property
     def networks(self) -> pd.DataFrame:
-        """Those of the chosen settings that are trained in full."""
+        """The runs of the chosen settings that are trained in full."""
         chosen = self.full[self.full["setting"].isin(self.choices["setting"])]
         return chosen[chosen["done"] & ~chosen["diverged"]]
 
     def by_seed(self, quantity: str) -> pd.DataFrame:
-        """Of the chosen networks: a row a seed, a column a method."""
+        """A quantity of the chosen networks: a row for each seed, a column for each method."""
         wide = self.networks.pivot(index="seed", columns="method", values=quantity)
         return wide.reindex(columns=list(self.experiment.labels)).astype(float)
 
@@ -65,7 +72,7 @@ class Runs:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """What is not there yet, in words; nothing when all is."""
+        """In words; nothing when all runs are there."""
         if not self.stored.records:
             return ("No results yet.",)
         lacking, first, choices = [], self.first_stage, self.choices
@@ -82,17 +89,35 @@ class Runs:
                     lacking.append(f"{absent} of {len(mine)} seeds of {label}")
             elif label in set(to_come["method"]):  # else all diverged
                 lacking.append(f"all runs of {label}")
-        return (f"Still missing: {'; '.join(lacking)}.",) if lacking else ()
+        return still_missing(lacking)
 
     @property
     def under_way(self) -> str:
-        """How far the stage is that the sweep is in; nothing when all is there."""
-        stages = [(self.first_stage, "runs")]
-        if self.experiment.screening_epochs is not None:
-            chosen = self.full["setting"].isin(self.choices["setting"])
-            stages = [(self.first_stage, "screening runs"), (self.full[chosen], "runs in full")]
-        parts = [(runs["done"].sum(), len(runs), what) for runs, what in stages]
-        return next((f"{done} of {n} {what}" for done, n, what in parts if done < n), "")
+        first = self.first_stage["done"]
+        if self.experiment.screening_epochs is None:
+            return unfinished((first.sum(), len(first), "runs"))
+        chosen = self.full["done"][self.full["setting"].isin(self.choices["setting"])]
+        return unfinished(
+            (first.sum(), len(first), "screening runs"), (chosen.sum(), len(chosen), "runs in full")
+        )
+
+
+def unfinished(*stages: tuple[int, int, str]) -> str:
+    """How far the stage is that is under way; nothing when all are done.
+
+    >>> unfinished((3, 3, "screening runs"), (1, 5, "runs in full"))
+    '1 of 5 runs in full'
+    """
+    return next((f"{done} of {n} {what}" for done, n, what in stages if done < n), "")
+
+
+def still_missing(parts: Iterable[str]) -> tuple[str, ...]:
+    """
+    >>> still_missing(["2 of 3 runs"]), still_missing([])
+    (('Still missing: 2 of 3 runs.',), ())
+    """
+    told = "; ".join(parts)
+    return (f"Still missing: {told}.",) if told else ()
 
 
 def read_runs(experiment: Experiment) -> Runs:
@@ -110,9 +135,9 @@ def read_runs(experiment: Experiment) -> Runs:
 
 
 def _measured(result: Result | None) -> dict[str, Any]:
-    """The first accuracy is that of the test split. Others are of the validation split: in the last epoch,
-    over the last ten, in the epoch of the lowest loss, and the highest. All are in percent. Seconds are those
-    of an epoch: their median, since a machine may have slept.
+    """`accuracy` is on the test split. The other accuracies are on the validation split: in the last epoch,
+    the mean of the last ten, in the epoch of the lowest loss, and the highest. All are in percent. `seconds`
+    is the median over epochs, since a machine may have slept.
     """
     nothing = dict.fromkeys(NUMBERS, math.nan)
     if result is None:
@@ -138,7 +163,7 @@ def _measured(result: Result | None) -> dict[str, Any]:
 
 
 def _choices(runs: Runs) -> pd.DataFrame:
-    """The setting with the lowest mean loss, of those that most seeds are there of."""
+    """For each method the setting with the lowest mean loss, among those with the most seeds."""
     first = runs.first_stage
     losses = first.groupby(["method", "setting"], sort=False)["loss"].agg(["mean", "count", "size"])
     found = {}
@@ -160,3 +185,78 @@ def _choices(runs: Runs) -> pd.DataFrame:
             }
     columns = ["setting", "config", "seeds", "loss", "next_best", "compared", "settings"]
     return pd.DataFrame.from_dict(found, orient="index", columns=columns)
+
+
+@dataclass(frozen=True)
+class Network:
+    label: str
+    config: RunConfig
+    rivals: tuple[RunConfig, ...]  # of the other methods, with the same seed
+
+
+def networks(runs: Runs, methods: Sequence[str] | None = None) -> tuple[Network, ...]:
+    """All networks chosen in a table that have been trained, or those of some methods."""
+    labels = list(runs.choices.index)
+    trained = sorted(runs.networks["config"], key=lambda config: labels.index(config.label))
+    wanted = [config for config in trained if methods is None or config.label in methods]
+    rivals = {config.id: [o for o in trained if o.seed == config.seed and o != config] for config in wanted}
+    return tuple(Network(config.label, config, tuple(rivals[config.id])) for config in wanted)
+
+
+@dataclass(frozen=True)
+class Subjects:
+    """The networks of a figure, and what is stored of them."""
+
+    plan: FigurePlan
+    runs: Runs  # of the table that the networks are from
+    networks: tuple[Network, ...]
+    stored: Results
+
+    def record(self, network: Network) -> dict[str, Any]:
+        return self.stored.records.get(network.config.id, {})
+
+    def lacking(self, network: Network, record: Result | None = None) -> list[str]:
+        """The kinds that its record, or another one, does not have with these settings."""
+        done = (self.record(network) if record is None else record).get("settings", {})
+        kinds = self.plan.measurement.kinds(network)
+        return [kind for kind, settings in kinds.items() if done.get(kind) != short(settings)]
+
+    @cached_property
+    def measured(self) -> list[Network]:
+        return [network for network in self.networks if not self.lacking(network)]
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """A row for each network that is measured whole."""
+        found: dict[str, list[Result]] = {label: [] for label in self.runs.experiment.labels}
+        for network in self.measured:
+            found[network.label].append(self.record(network))
+        return as_frame(found)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        if not self.networks:
+            return (f"No networks yet: {self.runs.experiment.title} has none that is trained in full.",)
+        asked = len(self.networks)
+        to_come = asked - len(self.measured)
+        return still_missing([f"{to_come} of {asked} networks"] if to_come else [])
+
+    @property
+    def under_way(self) -> str:
+        return unfinished((len(self.measured), len(self.networks), "networks"))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """About files that cannot be read, and about records with settings that are no longer wanted."""
+        done = {n.config.id: self.record(n).get("settings", {}) for n in self.networks}
+        ids = [n.config.id for n in self.networks if set(self.lacking(n)) & set(done[n.config.id])]
+        if not ids:
+            return self.stored.warnings
+        records = f"{count(len(ids), 'record')} measured with other settings"
+        return (*self.stored.warnings, f"{self.plan.name}: {records}: skipped (first {ids[0]})")
+
+
+def subjects(plan: FigurePlan, table: Experiment) -> Subjects:
+    runs = read_runs(table)
+    found = networks(runs, plan.measurement.methods)
+    return Subjects(plan, runs, found, select(plan.results, {n.config.id for n in found}))

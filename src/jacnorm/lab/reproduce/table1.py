@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pandas as pd
 
+from ..claims import Outcome, Quantities, decide
 from ..config import TOLD_BY_THE_LABEL, RunConfig, field_names
+from ..statistics import welch
 from ..sweep.experiment import Experiment
 from ..wording import count, in_words, mean_sd, plain, signed, spread
-from .chapter import POINTS, Chapter, Outcome, Quantities, Table
-from .claims import decide, standard_errors
-from .runs import LATE, Runs, read_runs
+from .chapter import POINTS, Chapter, Table
+from .runs import LATE, NUMBERS, Runs, read_runs
 from .weights import by_weight, weight_table
 
 ALIKE = 2  # standard errors
@@ -29,7 +30,7 @@ PROTOCOLS = {
 
 
 def table1(experiment: Experiment) -> Chapter:
-    """All that is told of it; nothing is trained."""
+    """The chapter of a table. Nothing is trained here."""
     runs = read_runs(experiment)
     quantities: dict[str, pd.DataFrame] = {name: runs.by_seed(name) for name in QUANTITIES}
     quantities["paper"] = pd.DataFrame({label: [mean] for label, (mean, _) in experiment.paper.items()})
@@ -52,12 +53,12 @@ def table1(experiment: Experiment) -> Chapter:
 
 
 def _accuracy(experiment: Experiment, quantities: Quantities) -> pd.DataFrame:
-    """A row a method: ours, the paper's, and what is between them."""
+    """A row for each method: our accuracy, the paper's, and the difference."""
     of = quantities["accuracy"]
     paper = pd.DataFrame.from_dict(experiment.paper, orient="index", columns=["paper", "paper_sd"])
     found = pd.DataFrame({"mean": of.mean(), "sd": of.std()}).join(paper)
     found["difference"] = found["mean"] - found["paper"]
-    found["errors"] = [standard_errors(of[name], *found.loc[name, ["paper", "paper_sd"]]) for name in of]
+    found["errors"] = [welch(of[name], *found.loc[name, ["paper", "paper_sd"]])[0] for name in of]
     return found
 
 
@@ -75,12 +76,12 @@ def _agreement(accuracy: pd.DataFrame) -> tuple[str, ...]:
 
 
 def _quoted(labels: Iterable[str]) -> str:
-    """One of them is called none."""
+    """In quotes, since one method is called none."""
     return ", ".join(f"“{label}”" for label in labels)
 
 
 def how_chosen(experiment: Experiment) -> tuple[str, ...]:
-    """Stages and protocol, in full; `in_short` goes with every other table and figure."""
+    """Stages and protocol in full. Other tables and figures have `in_short`."""
     seeds, epochs = len({run.seed for run in experiment.runs}), experiment.runs[0].epochs
     full = f"{count(seeds, 'seed')}, {count(epochs, 'epoch')}"
     if experiment.screening_epochs is None:
@@ -103,7 +104,7 @@ def in_short(experiment: Experiment) -> str:
 
 
 def stamped(experiment: Experiment, tables: Iterable[Table]) -> tuple[Table, ...]:
-    """A table may be copied from where the notes stand, so its caption says how it came about."""
+    """The caption says how a table was made, since it may be copied without the notes."""
     words = f"(Protocol “{experiment.runs[0].protocol}”, {_stages(experiment)}.)"
     return tuple(replace(table, caption=f"{table.caption} {words}") for table in tables)
 
@@ -120,40 +121,33 @@ def _tables(runs: Runs, accuracy: pd.DataFrame, weights: pd.DataFrame | None) ->
 
 def _accuracy_table(runs: Runs, accuracy: pd.DataFrame) -> Table:
     with_paper = bool(runs.experiment.paper)
-    columns = ("ours", "paper", "difference", "in s.e.") if with_paper else ("accuracy",)
     theirs = (
         " The difference to the paper's is also in standard errors (s.e.). Five runs in the paper; methods "
         "that it has no number for are ours."
     )
     sigma, seeds = runs.by_seed("sigma"), runs.frame["seed"].nunique()
-    trained = sigma.count()
-    rows = []
-    for label, row in accuracy.iterrows():
-        n = f"{seeds}" if trained[label] == seeds else f"{trained[label]} of {seeds}"
-        compared = (
-            mean_sd(row["paper"], row["paper_sd"]),
-            signed(row["difference"]),
-            signed(row["errors"], 1),
-        )
-        ours = mean_sd(row["mean"], row["sd"])
-        rows.append((label, n, ours, *(compared if with_paper else ()), spread(sigma[label])))
-    header = ("method", "n", *columns, "σ")
-    highest = _highest(runs, accuracy)
-    return Table(
-        caption="Test accuracy in percent, mean ± standard deviation over n seeds; σ is the mean spectral "
+    cells = pd.DataFrame(index=accuracy.index.rename("method"))
+    cells["n"] = [f"{n}" if n == seeds else f"{n} of {seeds}" for n in sigma.count()]
+    cells["ours" if with_paper else "accuracy"] = accuracy[["mean", "sd"]].apply(
+        lambda row: mean_sd(*row), axis=1
+    )
+    if with_paper:
+        cells["paper"] = accuracy[["paper", "paper_sd"]].apply(lambda row: mean_sd(*row), axis=1)
+        cells["difference"] = accuracy["difference"].map(signed)
+        cells["in s.e."] = accuracy["errors"].map(lambda errors: signed(errors, 1))
+    cells["σ"] = sigma.apply(spread)
+    highest = cells.index.get_indexer([_highest(runs, accuracy)])[0]
+    return Table.of(
+        "Test accuracy in percent, mean ± standard deviation over n seeds; σ is the mean spectral "
         f"norm on the first test images, normalized input.{theirs if with_paper else ''}",
-        header=header,
-        rows=tuple(rows),
-        best=frozenset((i, j) for i, r in enumerate(rows) if r[0] == highest for j in range(len(header))),
+        cells,
+        best=frozenset((highest, j) for j in range(1 + cells.shape[1]) if highest >= 0),
         bold="the highest mean" + " of the paper's methods" * with_paper,
     )
 
 
 def _highest(runs: Runs, accuracy: pd.DataFrame) -> str | None:
-    """Of the paper's methods, since ours are not what it compares, those of which no seed diverged.
-
-    While runs are to come there is none.
-    """
+    """The best of the paper's methods of which no seed diverged. None while runs are missing."""
     trained, choices = runs.networks["method"].value_counts(), runs.choices
     whole = [name for name, seeds in choices["seeds"].items() if trained.get(name) == seeds]
     compared = accuracy["mean"][[name for name in whole if name in (runs.experiment.paper or whole)]]
@@ -191,30 +185,28 @@ def _settings_table(runs: Runs) -> Table:
 
 def _epoch_table(runs: Runs, accuracy: pd.DataFrame) -> Table:
     """Which epoch counts? The paper does not say."""
-    rows, some = [], min(LATE, runs.experiment.runs[0].epochs)
-    for label in runs.choices.index:
-        mine = runs.networks[runs.networks["method"] == label]
-        if len(mine):
-            last, late, lowest, highest = (
-                spread(mine[name])
-                for name in ("last", "late_accuracy", "lowest_loss_accuracy", "best_accuracy")
-            )
-            when = [f" ({mine[name].median():.0f})" for name in ("lowest_loss_epoch", "best_epoch")]
-            theirs = mean_sd(*accuracy.loc[label, ["paper", "paper_sd"]])
-            rows.append((label, str(len(mine)), last, late, lowest + when[0], highest + when[1], theirs))
-    return Table(
-        caption="Test accuracy in percent by the epoch that counts, mean ± standard deviation over n seeds: "
+    some = min(LATE, runs.experiment.runs[0].epochs)
+    groups = runs.networks.groupby("method")
+    shown, middle = groups[list(NUMBERS)].agg(spread), groups[list(NUMBERS)].median()
+    cells = pd.DataFrame({"n": groups.size().astype(str), "last": shown["last"]}).rename_axis("method")
+    cells[f"last {some}"] = shown["late_accuracy"]
+    cells["lowest test loss"] = shown["lowest_loss_accuracy"] + middle["lowest_loss_epoch"].map(
+        " ({:.0f})".format
+    )
+    cells["most accurate"] = shown["best_accuracy"] + middle["best_epoch"].map(" ({:.0f})".format)
+    cells["paper"] = accuracy[["paper", "paper_sd"]].apply(lambda row: mean_sd(*row), axis=1)
+    return Table.of(
+        "Test accuracy in percent by the epoch that counts, mean ± standard deviation over n seeds: "
         "the last, which claims are about unless they say otherwise; the mean of the last "
         f"{some}; those of the lowest test loss and of the highest accuracy, with the median epoch in "
         "brackets. These two are chosen by the test split itself, which flatters them. The paper does not "
         "say which it takes.",
-        header=("method", "n", "last", f"last {some}", "lowest test loss", "most accurate", "paper"),
-        rows=tuple(rows),
+        cells.loc[[label for label in runs.choices.index if label in cells.index]],
     )
 
 
 def with_settings(verdicts: Sequence[Outcome], runs: Runs) -> tuple[Outcome, ...]:
-    """Two methods may differ in more than the regularizer, which a reader must not miss."""
+    """Adds the other settings in which two methods differ, so that a reader does not miss them."""
     chosen = runs.choices["config"]
     found = []
     for verdict in verdicts:

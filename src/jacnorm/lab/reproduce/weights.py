@@ -9,9 +9,9 @@ import pandas as pd
 
 from ..config import TOLD_BY_THE_LABEL
 from ..settings import Settings
+from ..statistics import LEVEL, TINY
 from ..wording import NOTHING, count, mean_sd, plain, signed
 from .chapter import Table
-from .claims import LEVEL, TINY
 from .runs import Runs
 
 NONE = "none"

@@ -1,1 +1,1 @@
-"""Many runs: what an experiment asks for, who runs it, and what is known of it on disk."""
+"""Many runs: the experiment, the processes that train, and the state on disk."""

@@ -17,7 +17,7 @@ epochs = 10                 # of the first stage; it may be as long as a run in 
 [paper]                     # optional: what the paper found, mean and standard deviation in percent
 spectral = [96.61, 0.14]
 
-[[claims]]                  # optional: what it says of that, see lab/claim.py
+[[claims]]                  # optional: what it says of that, see lab/claims.py
 text = "…"
 """
 
@@ -31,7 +31,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ..claim import Claim, read_claims
+from ..claims import Claim, read_claims
 from ..config import (
     METHODS,
     VARIANTS,
@@ -61,12 +61,12 @@ class Experiment:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What tables and claims call the methods."""
+        """The names of methods in tables and claims."""
         return tuple(dict.fromkeys(run.label for run in self.runs))
 
     @property
     def all_runs(self) -> tuple[Settings, ...]:
-        """Of both stages, also those that are never chosen."""
+        """The runs of both stages, chosen or not."""
         return self.runs if self.screening_epochs is None else unique((*self.screening_runs(), *self.runs))
 
     def screening_runs(self) -> tuple[Settings, ...]:
@@ -78,7 +78,7 @@ class Experiment:
     def chosen_runs(self, validation_loss: dict[str, float]) -> tuple[Settings, ...]:
         """Stage two: the settings of each method with the lowest loss in stage one, with every seed.
 
-        Those that diverged have an infinite loss; a method that has no others is not gone on with.
+        Runs that diverged have an infinite loss. A method without any other run is dropped.
         """
         best: dict[str, Settings] = {}
         for run in self.screening_runs():
@@ -91,7 +91,7 @@ class Experiment:
         return tuple(run for run in self.runs if setting(run) in settings)
 
     def with_protocol(self, protocol: str) -> Experiment:
-        """The same under another protocol, with results of its own."""
+        """The same under another protocol. Its results are in another file."""
         runs = tuple(
             replace(run, protocol=protocol) if hasattr(run, "protocol") else run for run in self.runs
         )
@@ -153,18 +153,16 @@ def _check_sections(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def setting(run: Settings) -> str:
-    """The same for runs that differ in their seed alone."""
+    """An id that is equal for runs that differ in the seed alone."""
     return replace(run, seed=0).id
 
 
 def names(runs: Iterable[Settings]) -> dict[str, str]:
-    """What runs are called in front of people, by id: the label, λ if it has one, the seed, and any other
-    setting that these runs differ in.
-    """
+    """Readable names of runs, by id: the label, λ if it has one, the seed, and other settings that differ."""
     runs = list(runs)
     told = {"weight", "seed"}.union(*(run.told_by_the_label for run in runs))
-    asked = dict.fromkeys(name for run in runs for name in asdict(run))
-    others = [name for name in asked if name not in told and _differs(name, runs)]
+    every = dict.fromkeys(name for run in runs for name in asdict(run))
+    others = [name for name in every if name not in told and _differs(name, runs)]
     return {run.id: _name(run, others) for run in runs}
 
 
@@ -193,7 +191,7 @@ def _runs(path: Path, base: Mapping[str, Any], grid: Mapping[str, list[Any]]) ->
 
 
 def of_data(runs: tuple[Settings, ...]) -> tuple[Settings, ...]:
-    """With the fingerprint of a user's own data, unless the file has it; there is one data set for all."""
+    """Adds the fingerprint of a user's own data, unless the file has it. All runs share one data set."""
     first = runs[0]
     if not isinstance(first, RunConfig) or not is_own(first.data) or first.data_fingerprint:
         return runs
@@ -202,7 +200,7 @@ def of_data(runs: tuple[Settings, ...]) -> tuple[Settings, ...]:
 
 
 def _check_claims(path: Path, experiment: Experiment) -> None:
-    """Now, not after days of training."""
+    """Checked before training, not after days of it."""
     for claim in experiment.claims:
         known = experiment.runs[0].quantities
         if unknown := [name for name in claim.quantities if name not in known]:
@@ -218,7 +216,7 @@ def _check_claims(path: Path, experiment: Experiment) -> None:
 
 
 def _about_variants(absent: str) -> str:
-    """How a label comes about that the grid has not."""
+    """How to get a label that the grid does not have."""
     for method, (name, value, label) in VARIANTS.items():
         if absent in (method, label):
             with_it = f"{label} with {name} = {json.dumps(value)}"
@@ -260,5 +258,5 @@ def _values(path: Path, key: str, values: Any) -> list[Any]:
 
 
 def unique(runs: Any) -> tuple[Settings, ...]:
-    """Settings that a method does not look at make no new run."""
+    """Settings that a method ignores make no new run."""
     return tuple({run.id: run for run in runs}.values())

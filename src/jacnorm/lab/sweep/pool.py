@@ -1,4 +1,8 @@
-"""The loop over many runs, whoever trains them; and processes of this machine that do."""
+"""The loop over many runs, on any machine; and the processes of this machine that train them.
+
+A process is `python -m jacnorm.lab.sweep.pool`. It reads its task from stdin and trains one run. It ends when
+its parent ends. Its checkpoint stays.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +11,33 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+import torch
+
+from ...errors import JacnormError
+from ..cli import keep_memory
+from ..config import make_config
+from ..progress import Progress
+from ..run import DivergedError
 from ..settings import Settings
+from ..train import task_of, train
 from .store import Store
 
 POLL_SECONDS = 0.2
-LOCKED_ELSEWHERE = 3  # the code of a worker whose run another one has
+LOCKED_ELSEWHERE = 3  # exit code of a worker whose run is locked by another process
 
 
 @dataclass(frozen=True)
 class Ending:
-    """How a worker ended. Without a reason nothing is counted: its run is done, or not its own just now."""
+    """How a worker ended. Without a reason it is no failure: its run is done, or another process has it."""
 
     reason: str | None = None
 
@@ -38,12 +52,12 @@ class Worker(Protocol):
         """None while it runs."""
 
     def stop(self) -> None:
-        """End it now, if it has not ended; its checkpoint stays."""
+        """Stop it now, if it is running. Its checkpoint stays."""
 
 
 @dataclass
 class Pool(ABC):
-    """Runs that another sweep has in hand are waited for, not repeated."""
+    """A pool waits for runs that another sweep is training, and does not repeat them."""
 
     store: Store
     data_root: Path | None = None
@@ -51,18 +65,20 @@ class Pool(ABC):
 
     @abstractmethod
     def _slots(self) -> int:
-        """How many runs there is room for, running ones included."""
+        """How many runs can run at a time."""
 
     @abstractmethod
     def _start(self, config: Settings) -> Worker: ...
 
     def run_all(self, configs: Iterable[Settings], watch: Callable[[list[Settings]], None]) -> None:
-        """Until every run is done or has failed for good. `watch` sees what is running, again and again."""
+        """Loop until every run is done or has failed for good. `watch` is called with the running ones."""
         waiting = self._to_do(configs)
         running: list[Worker] = []
         try:
             while waiting or running:
-                polled = [(w, w.poll()) for w in running]  # once: one that ends right now must not be in both
+                polled = [
+                    (w, w.poll()) for w in running
+                ]  # once, since one that ends right now must not count twice
                 running = [w for w, ending in polled if ending is None]
                 ended = [self._counted(w, ending) for w, ending in polled if ending is not None]
                 waiting = self._to_do(waiting + ended)
@@ -79,7 +95,7 @@ class Pool(ABC):
         return next((c for c in waiting if not self.store.is_running(c)), None)
 
     def _to_do(self, configs: Iterable[Settings]) -> list[Settings]:
-        """Neither done nor given up, here or by another sweep."""
+        """Runs that are neither done nor given up, here or in another sweep."""
         return [c for c in configs if not self.store.is_done(c) and not self.store.has_failed(c)]
 
     def _counted(self, worker: Worker, ending: Ending) -> Settings:
@@ -91,7 +107,7 @@ class Pool(ABC):
 def order(
     config: Settings, store: Store, data_root: Path | None, device: str, threads: int
 ) -> dict[str, Any]:
-    """What a worker is told. Another machine has another current folder, and none of our environment."""
+    """The task of a worker. Paths are absolute, since another machine has another current folder."""
     root = data_root or os.environ.get("JACNORM_DATA")
     return {
         "config": asdict(config),
@@ -104,7 +120,7 @@ def order(
 
 
 def ending(code: int, log: Path) -> Ending:
-    """What a worker's code means to those who wait for it."""
+    """The meaning of a worker's exit code."""
     if code in (0, LOCKED_ELSEWHERE):
         return Ending()
     # A file server may show it late.
@@ -155,7 +171,7 @@ class LocalPool(Pool):
         file = log.open("a")
         with self.store.starting(config) as held:
             process = subprocess.Popen(
-                [sys.executable, "-m", "jacnorm.lab.sweep.worker"],
+                [sys.executable, "-m", "jacnorm.lab.sweep.pool"],
                 stdin=subprocess.PIPE,
                 stdout=file,
                 stderr=file,
@@ -168,3 +184,55 @@ class LocalPool(Pool):
         process.stdin.write(json.dumps(task) + "\n")
         process.stdin.flush()  # and left open: the worker ends when it closes
         return LocalWorker(config, process, file)
+
+
+def carry_out(task: dict[str, Any]) -> int:
+    """Train one run, or continue it, and publish its result."""
+    torch.set_num_threads(task["threads"])
+    config = make_config(task["config"])
+    store = Store(Path(task["results"]), Path(task["runs"]))
+    with store.lock(config) as mine:
+        if not mine:
+            return LOCKED_ELSEWHERE
+        if store.is_done(config):
+            return 0
+        data = task_of(config).load(config, task["data_root"], store.runs)
+        store.tidy(config)
+        store.publish(config, _result(config, data, store.run_folder(config), task["device"]))
+    return 0
+
+
+def _result(config: Settings, data: Any, folder: Path, device: str) -> dict[str, Any]:
+    """A run that diverges also has a result, since it would diverge again."""
+    try:
+        return train(config, data, folder, device=device, resume=True, progress=Progress(stream=sys.stderr))
+    except DivergedError as error:
+        print(f"diverged: {error}", file=sys.stderr)
+        return error.result
+
+
+def attempt(task: dict[str, Any]) -> int:
+    """Call `carry_out` and print errors to stderr, which is the run's log."""
+    keep_memory()
+    try:
+        return carry_out(task)
+    except JacnormError as error:
+        print(f"error: {error}", file=sys.stderr)
+    except Exception:
+        traceback.print_exc()
+    return 1
+
+
+def main() -> int:
+    task = json.loads(sys.stdin.readline())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    return attempt(task)
+
+
+def _end_with_parent() -> None:
+    sys.stdin.read()  # returns when the parent closes its side, by dying if need be
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Runs on the machines of a Ray cluster. Ray finds a place for each; counting and trying again stay with us.
+"""Runs on the machines of a Ray cluster. Ray places each run; we count failures and retry.
 
 All machines see the same results/ and runs/ on a shared folder, where locks, checkpoints and logs are. The
 lock of a process that dies is let go by the system; that of a machine that vanishes, by the file server after
@@ -33,9 +33,8 @@ from tqdm import tqdm
 
 from ..errors import UsageError
 from ..settings import Settings
-from .pool import Ending, Pool, ending, order
+from .pool import Ending, Pool, attempt, ending, order
 from .store import Store
-from .worker import attempt
 
 LATE_SECONDS = 90  # a file server may show a new file to other machines a minute late
 STOP_SECONDS = 10
@@ -48,7 +47,7 @@ class ClusterError(UsageError):
 
 @ray.remote(max_calls=1, max_retries=0)  # a process of its own for each run, and no counting but ours
 def ray_task(task: dict[str, Any], log: Path) -> int:
-    """What `python -m jacnorm.lab.sweep.worker` does, on a machine of the cluster."""
+    """What `python -m jacnorm.lab.sweep.pool` does, on a machine of the cluster."""
     for folder in (Path(task["results"]).parent, log.parent):
         if not folder.is_dir():
             raise _not_shared(folder, socket.gethostname())
@@ -83,7 +82,7 @@ class RayWorker:
         return None if code == 0 and self._is_late() else ending(code, log)
 
     def _is_late(self) -> bool:
-        """Whether a result that was written may yet show up on this machine."""
+        """Whether a result that was written may still appear on this machine."""
         if self.store.is_done(self.config):
             return False
         self.finished = self.finished or time.monotonic()
@@ -98,7 +97,7 @@ class RayWorker:
 
 @dataclass(kw_only=True)
 class RayPool(Pool):
-    """As many runs at a time as the cluster has room for, or `workers`."""
+    """As many runs at a time as fit into the cluster, or `workers`."""
 
     address: str = "local"  # starts a Ray on this machine
     cpus_per_run: int = 1
@@ -169,7 +168,7 @@ def _no_cluster(address: str, error: Exception, said: str) -> ClusterError:
 
 
 def _knock(address: str) -> None:
-    """Ray itself would wait for many minutes where nobody is at home."""
+    """Fail early: Ray itself waits for many minutes if no cluster answers."""
     host, _, port = address.rpartition(":")
     if host:
         socket.create_connection((host.removeprefix("ray://"), int(port)), timeout=KNOCK_SECONDS).close()
@@ -177,7 +176,7 @@ def _knock(address: str) -> None:
 
 @contextmanager
 def _output_to(log: Path) -> Iterator[None]:
-    """Also that of code which is not Python; closed before Ray hears of the end, for others to read."""
+    """Redirect all output, also of code that is not Python. The file is closed before Ray reports the end."""
     kept = os.dup(1), os.dup(2)
     with log.open("a") as file:
         os.dup2(file.fileno(), 1)

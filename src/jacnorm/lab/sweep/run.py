@@ -1,4 +1,4 @@
-"""A whole experiment: what is checked before, its runs in one stage or two, and how far they are."""
+"""A whole experiment: checks before it, its runs in one or two stages, and its progress."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ def status(store: Store, configs: Sequence[Settings]) -> Status:
     return Status(tuple(done), tuple(running), tuple(failed), tuple(waiting), tuple(diverged))
 
 
-LOG_SECONDS = 60  # a log file hears of runs under way no more often than this
+LOG_SECONDS = 60  # least time between two lines about runs under way in a log file
 
 
 class LiveView:
-    """On a terminal an overall bar with the runs under way; in a log file a line for each run that ends."""
+    """On a terminal one bar with the runs under way; in a log file a line for each finished run."""
 
     def __init__(self, store: Store, configs: Sequence[Settings], title: str):
         self._store, self._configs, self._names = store, list(configs), names(configs)
@@ -113,7 +113,7 @@ class LiveView:
             self._say(self._progress(running))
 
     def _begin(self, title: str) -> None:
-        """What was there before is counted and not told run by run; what is wrong with it is told."""
+        """Count runs that were finished before, and report their problems."""
         if self._bar.disable:
             already = f", {len(self._ended)} already done" if self._ended else ""
             self._say(f"{title}: {count(len(self._configs), 'run')}{already}")
@@ -133,7 +133,7 @@ class LiveView:
             self._say(text)
 
     def _ending(self, config: Settings) -> tuple[str, bool]:
-        """How a run ended, and whether a person should know at once."""
+        """How a run ended, and whether to report it at once."""
         name = f"{self._names[config.id]} ({config.id})"
         if not self._store.is_done(config):
             return f"failed  {name}  {self._store.failures(config)[-1]}", True
@@ -166,7 +166,7 @@ class LiveView:
         return self._store.is_done(config) or self._store.has_failed(config)
 
     def _epochs(self) -> int:
-        """Finished, also of runs that are not; each counted once."""
+        """Finished epochs of all runs, each counted once."""
         return sum(c.epochs if c.id in self._ended else self._store.epoch(c) for c in self._configs)
 
 
@@ -183,7 +183,7 @@ def train_all(experiment: Experiment, pool: Pool) -> Status:
 
 
 def sweep(experiment: Experiment, pool: Pool) -> Status:
-    """Train what is not trained yet; what became of the runs."""
+    """Train what is missing; returns the status of all runs."""
     if experiment.screening_epochs is None:
         return _stage(experiment.title, experiment.runs, pool)
     if coming := to_come(experiment, pool.store):
@@ -198,7 +198,7 @@ def sweep(experiment: Experiment, pool: Pool) -> Status:
 
 
 def known_runs(experiment: Experiment, store: Store) -> tuple[Settings, ...]:
-    """The runs that are to be made as far as that can be told now."""
+    """The runs that are known to be needed at this point."""
     if experiment.screening_epochs is None:
         return experiment.runs
     first = experiment.screening_runs()
@@ -209,7 +209,7 @@ def known_runs(experiment: Experiment, store: Store) -> tuple[Settings, ...]:
 
 
 def to_come(experiment: Experiment, store: Store) -> str:
-    """What follows the runs that are known now, if anything does."""
+    """What follows the runs that are known now; empty if nothing does."""
     if experiment.screening_epochs is None or _is_over(experiment.screening_runs(), store):
         return ""
     second = experiment.chosen_runs({run.id: 0.0 for run in experiment.screening_runs()})  # if none diverges
@@ -218,7 +218,7 @@ def to_come(experiment: Experiment, store: Store) -> str:
 
 
 def forget_failures(experiment: Experiment, store: Store) -> None:
-    """What was given up is tried again by the next sweep."""
+    """The next sweep tries failed runs again."""
     for config in known_runs(experiment, store):
         store.forget_failures(config)
 
@@ -237,14 +237,14 @@ def _stage(title: str, runs: tuple[Settings, ...], pool: Pool) -> Status:
 
 
 def check_names(runs: Iterable[Settings]) -> None:
-    """Of data sets, nets and environments; a user's own nets are not looked for."""
+    """Check that data sets, nets and environments exist. A user's own nets are not looked for."""
     for run in {(*run.architecture, run.source): run for run in runs}.values():
         task_of(run).check_names(run)
 
 
 def check_nets(runs: Sequence[Settings], data_root: Path | None, folder: Path) -> None:
-    """One download before many processes. Each net can be built and takes these data: told once here, not
-    three times by each run.
+    """Download once, before many processes start. Check that each net can be built and takes the data, so
+    that a mistake is reported once and not by every run.
     """
     for source, one in {run.source: run for run in runs}.items():
         data = task_of(one).load(one, data_root, folder)

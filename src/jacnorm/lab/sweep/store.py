@@ -1,6 +1,6 @@
-"""What is known of a sweep, on disk: finished runs in the experiment's results, runs under way in runs/.
+"""The state of a sweep on disk: finished runs in the experiment's results, runs under way in runs/.
 
-my.jsonl      a line a finished run: config, metrics of every epoch, environment
+my.jsonl      a line for each finished run: config, metrics of every epoch, environment
 runs/RUN/     checkpoint, metrics, log; `lock` is held by the process that trains it
 """
 
@@ -59,7 +59,7 @@ class Store:
         return self.run_folder(config) / "log.txt"
 
     def is_done(self, config: Settings) -> bool:
-        """One of a newer version is left alone."""
+        """Also if a newer version wrote the result."""
         found = read_results(self.results)
         return config.id in found.records or config.id in found.newer
 
@@ -70,24 +70,24 @@ class Store:
         return found.records[config.id]
 
     def fingerprint(self, config: Settings) -> str | None:
-        """Of the user's own net that a run was trained with, in full or in part, if that is known."""
+        """The fingerprint of the user's own net that a run was trained with, if it is known."""
         if self.is_done(config):
             return read_results(self.results).records.get(config.id, {}).get("fingerprint")
         return marked_with(self.run_folder(config))
 
     def publish(self, config: Settings, result: dict[str, Any]) -> None:
-        """The history in columns, one number an epoch."""
+        """The history is stored in columns, with one number per epoch."""
         history = result["history"]
-        # None of a run that diverged at once; and a report of the penalty is not there in every epoch.
+        # A run that diverged at once has no epochs. Reports of the penalty are missing in some epochs.
         names = [name for name in (history[0] if history else ()) if all(name in epoch for epoch in history)]
         columns = {name: [short(epoch[name]) for epoch in history] for name in names}
         rest = {name: value for name, value in result.items() if name != "history"}
         append_result(self.results, {**rest, "history": columns})
 
     def adopt(self, config: Settings) -> None:
-        """Take over what another experiment beside this one has of the same run, if any does.
+        """Take over the result of the same run from another experiment beside this one, if one has it.
 
-        Not of the user's own net: its code may have changed since.
+        Runs of the user's own nets are made again, since the code may have changed.
         """
         if self.is_done(config) or config.own_net is not None:
             return
@@ -101,7 +101,7 @@ class Store:
         return loss(self.result(config), *config.criterion)
 
     def divergence(self, config: Settings) -> str | None:
-        """What happened to a run that is done and has diverged."""
+        """Why a finished run diverged; None if it did not."""
         try:
             result = self.result(config)
         except NewerVersionError:  # not ours to read
@@ -115,7 +115,7 @@ class Store:
         """The reason of each attempt that failed."""
         try:
             reasons: list[str] = json.loads((self.run_folder(config) / "failures.json").read_text())
-        except FileNotFoundError:  # asked for in this way, since another sweep may be told to --retry
+        except FileNotFoundError:  # not checked before: another sweep with --retry may delete it meanwhile
             return []
         return reasons
 
@@ -130,16 +130,16 @@ class Store:
         return finished_epochs(self.run_folder(config))
 
     def is_running(self, config: Settings) -> bool:
-        """Or about to: a process takes seconds to begin."""
+        """Also if it is about to run: a process takes seconds to start."""
         return any(_is_locked(self.run_folder(config) / name) for name in ("lock", "starting"))
 
     def tidy(self, config: Settings) -> None:
-        """Remove what one that was killed left half written. Only the process that has the lock may."""
+        """Remove the half-written files of a process that was killed. Only the holder of the lock may."""
         tidy(self.run_folder(config))
 
     @contextmanager
     def starting(self, config: Settings) -> Iterator[IO[str]]:
-        """A file for a new process to inherit, locked as long as that lives."""
+        """A locked file for a new process to inherit. The lock lasts as long as the process."""
         folder = self.run_folder(config)
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "starting").open("w") as file:
@@ -153,7 +153,7 @@ class Store:
 
 
 def check_writable(store: Store) -> None:
-    """By writing: permissions do not tell of read-only disks or full ones."""
+    """Checked by writing: permissions say nothing about disks that are full or read-only."""
     for folder in (store.runs, store.results.parent):
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -164,7 +164,7 @@ def check_writable(store: Store) -> None:
 
 
 def check_readable(store: Store) -> None:
-    """What is not there yet is empty."""
+    """Results and runs that do not exist yet count as empty."""
     read_results(store.results)
     try:
         list(store.runs.iterdir())
@@ -175,11 +175,11 @@ def check_readable(store: Store) -> None:
 
 
 def changed_nets(store: Store, runs: Sequence[Settings]) -> list[str]:
-    """A line for each own net that is no longer the one its results are of."""
+    """A line for each net of the user that has changed since its results were made."""
     lines = []
     for net in dict.fromkeys(run.own_net for run in runs if run.own_net is not None):
         with torch.random.fork_rng():
-            now = fingerprint(build(net, (), 0))  # an own net is told nothing of the data
+            now = fingerprint(build(net, (), 0))  # a net of the user is built without the data
         before = [mark for run in runs if run.own_net == net and (mark := store.fingerprint(run)) is not None]
         if others := [mark for mark in before if mark != now]:
             lines.append(

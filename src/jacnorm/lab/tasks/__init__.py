@@ -1,1 +1,1 @@
-"""What else can be trained than a classifier: the paper's future work. `kinds` has the settings of each."""
+"""Tasks other than classification: the paper's future work. `kinds` has their settings."""

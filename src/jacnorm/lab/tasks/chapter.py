@@ -1,4 +1,4 @@
-"""What is told of an experiment of these tasks: interquartile means with intervals, method by method."""
+"""The chapter of an experiment of these tasks: interquartile means with intervals for each method."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..claims import decide
 from ..reproduce.chapter import Chapter, Table
-from ..reproduce.claims import decide
+from ..reproduce.runs import still_missing, unfinished
 from ..results import Result, Results, has_diverged, select
 from ..settings import Quantities, Settings
+from ..statistics import Scores, interquartile_mean, interval
 from ..sweep.experiment import Experiment, names
 from ..wording import NOTHING, count, plain, signed
-from .statistics import Scores, interquartile_mean, interval
 
 FEWEST = 3  # runs, for an interval
 
@@ -30,7 +31,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Trials:
-    """The runs of an experiment, also those to come: a row each, with what was measured in the end.
+    """The runs of an experiment, finished or not: a row for each, with its final numbers.
 
     Methods are compared over strata: runs that differ in settings which all methods have.
     """
@@ -51,7 +52,7 @@ class Trials:
 
     @property
     def shared(self) -> list[str]:
-        """The settings of all methods that differ from run to run."""
+        """The settings that all methods have and that differ between runs."""
         runs: Iterable[Settings] = self.experiment.runs
         known = [set(run.relevant()) for run in runs]
         told = {"method", "seed", "weight"}
@@ -70,7 +71,7 @@ class Trials:
         return self.frame[self.frame["done"] & ~self.frame["diverged"]]
 
     def quantity(self, name: str) -> pd.DataFrame:
-        """A row a stratum and seed, a column a method."""
+        """A row for each stratum and seed, a column for each method."""
         wide = self.done.pivot(index=["stratum", "seed"], columns="method", values=name)
         return wide.reindex(columns=list(self.methods)).astype(float)
 
@@ -90,9 +91,8 @@ class Trials:
     @property
     def notes(self) -> tuple[str, ...]:
         frame = self.frame
-        found = []
-        if to_come := int((~frame["done"]).sum()):
-            found.append(f"Still missing: {to_come} of {count(len(frame), 'run')}.")
+        to_come = int((~frame["done"]).sum())
+        found = [*still_missing([f"{to_come} of {count(len(frame), 'run')}"] if to_come else [])]
         if len(lost := frame[frame["done"] & frame["diverged"]]):
             called = names(self.experiment.runs)
             each = "; ".join(called[name] for name in lost["id"])
@@ -105,69 +105,69 @@ def trials(experiment: Experiment) -> Trials:
 
 
 def chapter(experiment: Experiment) -> Chapter:
-    """All that is told of it; nothing is trained."""
+    """The chapter of an experiment. Nothing is trained here."""
     found = trials(experiment)
-    asked: Quantities = experiment.runs[0].quantities
-    quantities = {name: found.quantity(name) for name in asked}
+    titles: Quantities = experiment.runs[0].quantities
+    quantities = {name: found.quantity(name) for name in titles}
     there = len(found.done) > 0
-    units = {name: title for name, (title, _) in asked.items()}
+    units = {name: title for name, (title, _) in titles.items()}
     done, runs = int(found.frame["done"].sum()), len(found.frame)
     return Chapter(
         name=experiment.name,
         title=experiment.title,
         notes=(*found.notes,) if there else ("No results yet.",),
-        tables=tuple(_tables(found, asked)) if there else (),
+        tables=tuple(_tables(found, titles)) if there else (),
         verdicts=decide(experiment.claims, quantities, units) if there else (),
-        short=tuple(_short(found, asked)) if there else (),
+        short=tuple(_short(found, titles)) if there else (),
         quantities=quantities,
         warnings=found.stored.warnings,
-        under_way="" if done == runs else f"{done} of {runs} runs",
+        under_way=unfinished((done, runs, "runs")),
         curves=_curves(found),
         results=tuple(found.stored.records.values()),
     )
 
 
-def _tables(found: Trials, asked: Quantities) -> Iterable[Table]:
+def _tables(found: Trials, titles: Quantities) -> Iterable[Table]:
     """What is measured in noise stands in tables of its own."""
     for in_noise in (False, True):
-        some = {name: one for name, one in asked.items() if ("_in_noise_" in name) is in_noise}
+        some = {name: one for name, one in titles.items() if ("_in_noise_" in name) is in_noise}
         if some:
             yield _middles(found, some)
             yield _differences(found, some)
     if found.shared:
-        yield _by_stratum(found, asked)
+        yield _by_stratum(found, titles)
 
 
-def _middles(found: Trials, asked: Quantities) -> Table:
+def _middles(found: Trials, titles: Quantities) -> Table:
     rows = []
     for method in found.methods:
         n = (found.done["method"] == method).sum()
-        rows.append((method, str(n), *(found.shown(method, q, digits) for q, (_, digits) in asked.items())))
+        rows.append((method, str(n), *(found.shown(method, q, digits) for q, (_, digits) in titles.items())))
     settings = f"{found.frame['stratum'].nunique()} settings ({', '.join(found.shared)})"
     over = f" over {settings}" if found.shared else ""
     return Table(
         caption=f"Interquartile means of n runs{over}, with 95 % intervals by a stratified bootstrap.",
-        header=("method", "n", *(title for title, _ in asked.values())),
+        header=("method", "n", *(title for title, _ in titles.values())),
         rows=tuple(rows),
     )
 
 
-def _differences(found: Trials, asked: Quantities) -> Table:
+def _differences(found: Trials, titles: Quantities) -> Table:
     base, *others = found.methods
     rows = []
     for method in others:
-        cells = (found.difference(method, name, digits).text for name, (_, digits) in asked.items())
+        cells = (found.difference(method, name, digits).text for name, (_, digits) in titles.items())
         rows.append((f"{method} − {base}", *cells))
     return Table(
         caption=f"Differences of interquartile means to “{base}”, with 95 % intervals by the same.",
-        header=("", *(title for title, _ in asked.values())),
+        header=("", *(title for title, _ in titles.values())),
         rows=tuple(rows),
     )
 
 
-def _by_stratum(found: Trials, asked: Quantities) -> Table:
+def _by_stratum(found: Trials, titles: Quantities) -> Table:
     name = found.experiment.runs[0].headline[0]
-    title, digits = asked[name]
+    title, digits = titles[name]
     strata = list(dict.fromkeys(found.frame["stratum"]))
     return Table(
         caption=f"The {title}, setting by setting: interquartile means with 95 % intervals.",
@@ -201,11 +201,11 @@ def _difference(ours: list[Scores], theirs: list[Scores], digits: int) -> Differ
     return Difference(f"{middle} [{signed(low, digits)}, {signed(high, digits)}]", (low > 0) - (high < 0))
 
 
-def _short(found: Trials, asked: Quantities) -> Iterable[str]:
+def _short(found: Trials, titles: Quantities) -> Iterable[str]:
     """Of what matters most: which methods are above or below the first, and which cannot be told from it."""
     base, *others = found.methods
     for name in found.experiment.runs[0].headline:
-        title, digits = asked[name]
+        title, digits = titles[name]
         against = {method: found.difference(method, name, digits) for method in others}
         parts = [f"“{base}” has {found.shown(base, name, digits)}"]
         for sign, words in ((1, "above it"), (-1, "below it"), (0, "cannot be told from it")):
@@ -228,7 +228,7 @@ def _measured(result: Result | None, quantities: Mapping[str, Any]) -> dict[str,
 
 
 def _curves(found: Trials) -> pd.DataFrame | None:
-    """A row a run and epoch: what runs are compared by, as it went."""
+    """The criterion after each epoch: a row for each run and epoch."""
     rows = []
     for run in found.experiment.runs:
         result = found.stored.records.get(run.id)

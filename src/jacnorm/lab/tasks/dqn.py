@@ -30,7 +30,7 @@ MINATAR_CHANNELS = 16  # of its one convolution
 
 
 class Convolution(BaseFeaturesExtractor):
-    """MinAtar's: 16 kernels of 3×3."""
+    """As for MinAtar: 16 kernels of 3×3."""
 
     def __init__(self, space: gymnasium.spaces.Box):
         channels, height, width = space.shape
@@ -64,13 +64,13 @@ class ValueLearning(Learning):
         self.model.learn(steps, callback, reset_num_timesteps=False)
 
     def exploration(self) -> float:
-        """The chance of a random action: from 1 down to `explore_to`."""
+        """The probability of a random action: from 1 down to `explore_to`."""
         until = self.config.explore * self.config.epochs * self.config.steps
         part = min(1.0, self.model.num_timesteps / until)
         return 1.0 + part * (self.config.explore_to - 1.0)
 
     def tensors(self) -> dict[str, Tensor]:
-        """What it remembers, as long as it goes on."""
+        """The replay buffer, which a checkpoint needs until the last epoch."""
         is_over = len(self.history) == self.config.epochs
         return super().tensors() | ({} if is_over else remembered(self.model))
 

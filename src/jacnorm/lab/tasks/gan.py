@@ -1,4 +1,4 @@
-"""The task gan: a generator and its critic, whose slope is what methods differ in.
+"""The task gan: a generator and its critic. Methods differ in how they limit the slope of the critic.
 
 A critic has one output. Its Jacobian is a row, whose norm is the length of the gradient: SpectralPenalty, R1
 and WGAN-GP's penalty are functions of one σ, at different points.
@@ -70,7 +70,7 @@ class GAN(Run):
         self.reference = Reference.of(material.judge, judged)
 
     def real(self, count: int) -> Tensor:
-        """From −1 to 1, as the generator makes them."""
+        """Scaled to −1 … 1, like the generator's images."""
         colours = STACKED if self.config.stacked else 1
         drawn = torch.randint(len(self.pixels), (count, colours), generator=self.draw, device=self.device)
         return 2 * self.pixels[drawn].squeeze(2) - 1
@@ -108,7 +108,7 @@ class GAN(Run):
         }
 
     def step(self) -> tuple[float, float, float]:
-        """Of the critic, as often as is asked for, and of the generator: their losses and the penalty."""
+        """`critic_steps` steps of the critic and one of the generator: both losses and the penalty."""
         batch = self.config.batch_size
         for _ in range(self.config.critic_steps):
             with torch.no_grad():
@@ -142,7 +142,7 @@ class GAN(Run):
 
     @torch.no_grad()
     def scores(self, count: int) -> dict[str, float]:
-        """From the same noise in each epoch and run."""
+        """Made from the same noise in each epoch and run."""
         self.generator.eval()
         self.critic.eval()
         self.draw.manual_seed(0)
@@ -200,7 +200,7 @@ def descend(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
 
 
 def stacked(pixels: Tensor, draw: torch.Generator) -> Tensor:
-    """As many images as there are, each with three of them as its channels."""
+    """Stacked images: each has three of the images as channels."""
     drawn = torch.randint(len(pixels), (len(pixels), STACKED), generator=draw, device=pixels.device)
     return pixels[drawn].squeeze(2)
 
@@ -259,7 +259,7 @@ def check_images(data: DataSet) -> None:
 
 
 def check_start(config: GANSettings, data: Material) -> None:
-    """All that could be wrong is seen before."""
+    """Nothing to check here: mistakes are found earlier."""
 
 
 def start(config: GANSettings, data: Material, device: torch.device | str, share: Share | None = None) -> GAN:

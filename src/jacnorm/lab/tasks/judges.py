@@ -1,4 +1,4 @@
-"""What tells how good made images are: a fixed classifier, trained here, and distances between its features.
+"""How good generated images are: a fixed classifier, trained here, and distances between its features.
 
 A Fréchet distance like that of FID, in the features of a small network. It is not FID and not to be compared
 with one. With n images it is biased upwards by about 1/n times a constant (Chong & Forsyth, 2020), so that
@@ -59,7 +59,7 @@ def settings_of_judge(data: DataSet, epochs: int) -> RunConfig:
 
 
 def judge_of(data: DataSet, epochs: int, runs: Path) -> Judge:
-    """A run like any other, beside those that it judges. The first that needs it trains it; others wait."""
+    """The classifier is a run like any other. The first process that needs it trains it; others wait."""
     config = settings_of_judge(data, epochs)
     folder = runs / config.id
     while not (folder / "weights.safetensors").exists():

@@ -1,4 +1,4 @@
-"""The settings of the tasks beside classification. Nothing here needs what the tasks themselves need."""
+"""The settings of the other tasks. Importing this needs none of the packages that the tasks need."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def levels(text: str) -> tuple[float, ...]:
 
 
 class OneOfMany(Settings):
-    """No setting is chosen here: each method is told with its strength, and all stand in the table."""
+    """Every strength of a method has its own row in the table. No setting is chosen among them."""
 
     told_by_the_label: ClassVar[set[str]] = {"method", "weight"}
 
@@ -65,14 +65,14 @@ class OneOfMany(Settings):
 
 @dataclass(frozen=True)
 class Reinforcement(OneOfMany):
-    """What policy and dqn share."""
+    """The settings that policy and dqn share."""
 
-    environment: str = setting("", "a name of gymnasium's, as CartPole-v1, or MinAtar/Breakout-v1")
-    learning_rate: float = setting(1e-3, "of Adam", POSITIVE)
-    discount: float = setting(0.99, "of rewards to come, γ", PART)
-    batch_size: int = setting(64, "observations a step", POSITIVE)
-    hidden: int = setting(64, "units of a hidden layer", ONE_OR_MORE)
-    episodes: int = setting(10, "to judge by, after each epoch", ONE_OR_MORE)
+    environment: str = setting("", "name of a gymnasium environment, as CartPole-v1 or MinAtar/Breakout-v1")
+    learning_rate: float = setting(1e-3, "learning rate of Adam", POSITIVE)
+    discount: float = setting(0.99, "discount of later rewards, γ", PART)
+    batch_size: int = setting(64, "batch size", POSITIVE)
+    hidden: int = setting(64, "units per hidden layer", ONE_OR_MORE)
+    episodes: int = setting(10, "episodes played for evaluation after each epoch", ONE_OR_MORE)
 
     criterion: ClassVar[tuple[str, int]] = ("return", -1)
 
@@ -93,52 +93,56 @@ class Reinforcement(OneOfMany):
 class DQNSettings(Reinforcement):
     """The defaults are for CartPole, after those of rl-baselines3-zoo."""
 
-    task: str = setting("dqn", "a value network by DQN", ("dqn",))
-    environment: str = setting("CartPole-v1", "a name of gymnasium's, as CartPole-v1, or MinAtar/Breakout-v1")
+    task: str = setting("dqn", "a value network, trained by DQN", ("dqn",))
+    environment: str = setting(
+        "CartPole-v1", "name of a gymnasium environment, as CartPole-v1 or MinAtar/Breakout-v1"
+    )
     method: str = setting(
         "none",
         "the regularizer; spectral-norm divides the last hidden layer by its norm (Gogianu et al.)",
         ("none", "spectral-norm", "spectral", "l2"),
     )
-    weight: float = setting(0.01, "its weight, λ", POSITIVE, method="spectral l2")
-    epochs: int = setting(20, "parts of the training, each judged and kept", POSITIVE)
-    steps: int = setting(2500, "of the environment, an epoch", POSITIVE)
-    learning_rate: float = setting(2.3e-3, "of Adam", POSITIVE)
-    adam_epsilon: float = setting(1e-8, "of Adam", POSITIVE)
-    hidden: int = setting(256, "units of a hidden layer", ONE_OR_MORE)
-    replay: int = setting(50_000, "steps that are remembered", ONE_OR_MORE)
+    weight: float = setting(0.01, "weight of the regularizer, λ", POSITIVE, method="spectral l2")
+    epochs: int = setting(20, "epochs; after each one the network is evaluated and saved", POSITIVE)
+    steps: int = setting(2500, "steps of the environment per epoch", POSITIVE)
+    learning_rate: float = setting(2.3e-3, "learning rate of Adam", POSITIVE)
+    adam_epsilon: float = setting(1e-8, "ε of Adam", POSITIVE)
+    hidden: int = setting(256, "units per hidden layer", ONE_OR_MORE)
+    replay: int = setting(50_000, "size of the replay buffer, in steps", ONE_OR_MORE)
     warmup: int = setting(1000, "steps before the first update", NOT_NEGATIVE)
-    environments: int = setting(1, "that are played side by side", ONE_OR_MORE)
-    train_every: int = setting(256, "steps, of all of them, between rounds of updates", ONE_OR_MORE)
-    updates: int = setting(128, "in a round", ONE_OR_MORE)
+    environments: int = setting(1, "environments that are played side by side", ONE_OR_MORE)
+    train_every: int = setting(256, "steps of all environments between rounds of updates", ONE_OR_MORE)
+    updates: int = setting(128, "updates per round", ONE_OR_MORE)
     target_every: int = setting(256, "steps between copies to the target network", ONE_OR_MORE)
-    explore: float = setting(0.16, "part of all steps in which exploration falls to explore_to", PART)
-    explore_to: float = setting(0.04, "chance of a random action after that", FRACTION)
+    explore: float = setting(0.16, "part of all steps during which exploration falls to explore_to", PART)
+    explore_to: float = setting(0.04, "probability of a random action after that", FRACTION)
 
 
 @dataclass(frozen=True)
 class PolicySettings(Reinforcement):
     """The defaults are for Pendulum, after those of rl-baselines3-zoo."""
 
-    task: str = setting("policy", "a policy for continuous actions by PPO", ("policy",))
-    environment: str = setting("Pendulum-v1", "a name of gymnasium's, with continuous actions")
+    task: str = setting("policy", "a policy for continuous actions, trained by PPO", ("policy",))
+    environment: str = setting("Pendulum-v1", "name of a gymnasium environment with continuous actions")
     method: str = setting(
         "none",
-        "the regularizer of the policy; caps is Mysore et al.'s",
+        "the regularizer of the policy; caps is by Mysore et al.",
         ("none", "spectral", "spectral-target", "frobenius", "caps"),
     )
     target: float = setting(1.0, TARGET, POSITIVE, method="spectral-target")
-    weight: float = setting(0.01, "its weight, λ", POSITIVE, method="spectral frobenius caps")
-    spread: float = setting(0.05, "s.d. of the states around one, of caps", POSITIVE, method="caps")
-    epochs: int = setting(20, "parts of the training, each judged and kept", POSITIVE)
-    rollouts: int = setting(1, "rounds of playing and learning, an epoch", ONE_OR_MORE)
-    environments: int = setting(4, "that are played side by side", ONE_OR_MORE)
-    rollout: int = setting(1024, "steps of each of them, a round", ONE_OR_MORE)
-    passes: int = setting(10, "over the steps of a round", ONE_OR_MORE)
-    discount: float = setting(0.9, "of rewards to come, γ", PART)
-    trace: float = setting(0.95, "of generalized advantages, λ of GAE", PART)
+    weight: float = setting(0.01, "weight of the regularizer, λ", POSITIVE, method="spectral frobenius caps")
+    spread: float = setting(
+        0.05, "standard deviation of the states that caps draws around each state", POSITIVE, method="caps"
+    )
+    epochs: int = setting(20, "epochs; after each one the network is evaluated and saved", POSITIVE)
+    rollouts: int = setting(1, "rounds of playing and learning per epoch", ONE_OR_MORE)
+    environments: int = setting(4, "environments that are played side by side", ONE_OR_MORE)
+    rollout: int = setting(1024, "steps per environment and round", ONE_OR_MORE)
+    passes: int = setting(10, "passes over the steps of a round", ONE_OR_MORE)
+    discount: float = setting(0.9, "discount of later rewards, γ", PART)
+    trace: float = setting(0.95, "λ of generalized advantage estimation (GAE)", PART)
     entropy: float = setting(0.0, "weight of the entropy of actions", NOT_NEGATIVE)
-    clip: float = setting(0.2, "of PPO", POSITIVE)
+    clip: float = setting(0.2, "clip range of PPO", POSITIVE)
 
     noise: str = setting(
         "0.05 0.1 0.2",
@@ -163,30 +167,36 @@ class PolicySettings(Reinforcement):
 
 @dataclass(frozen=True)
 class GANSettings(OneOfMany):
-    """Small networks for 28×28 images. The loss is the logistic one, wgan-gp's that of Wasserstein GANs."""
+    """Small networks for 28×28 images. The loss is logistic; for wgan-gp it is that of Wasserstein GANs."""
 
     task: str = setting("gan", "a generator of images and its critic", ("gan",))
     data: str = setting("fashion-mnist", "fashion-mnist, kmnist, mnist, or digits for a quick look")
-    stacked: bool = setting(False, "three images as the channels of one: with ten classes, 1,000 modes")
+    stacked: bool = setting(False, "stack three images as channels: ten classes make 1,000 modes")
     method: str = setting(
         "none",
         "the regularizer of the critic",
         ("none", "spectral-norm", "wgan-gp", "r1", "spectral", "spectral-target"),
     )
     target: float = setting(1.0, TARGET, POSITIVE, method="spectral-target")
-    weight: float = setting(1.0, "its weight, λ; of r1, γ/2", POSITIVE, method="wgan-gp r1 spectral")
-    learning_rate: float = setting(2e-4, "of Adam, of both networks", POSITIVE)
-    momentum: float = setting(0.5, "of Adam, β₁", FRACTION)
-    batch_size: int = setting(64, "images a step", POSITIVE)
-    channels: int = setting(32, "of the first layer of the critic; of the next, twice as many", ONE_OR_MORE)
-    latent: int = setting(64, "numbers that an image is made from", ONE_OR_MORE)
-    critic_steps: int = setting(1, "for each of the generator", ONE_OR_MORE)
-    steps: int = setting(500, "of the generator, an epoch", POSITIVE)
-    epochs: int = setting(16, "parts of the training, each judged and kept", POSITIVE)
-    judged: int = setting(
-        2000, "images to judge by after an epoch; in the end thirteen times as many", ONE_OR_MORE
+    weight: float = setting(
+        1.0, "weight of the regularizer, λ (for r1 it is γ/2)", POSITIVE, method="wgan-gp r1 spectral"
     )
-    judge_epochs: int = setting(10, "of the classifier that judges", ONE_OR_MORE)
+    learning_rate: float = setting(2e-4, "learning rate of Adam, for both networks", POSITIVE)
+    momentum: float = setting(0.5, "β₁ of Adam", FRACTION)
+    batch_size: int = setting(64, "batch size", POSITIVE)
+    channels: int = setting(
+        32, "channels of the first layer of the critic; the next has twice as many", ONE_OR_MORE
+    )
+    latent: int = setting(64, "dimension of the noise that an image is made from", ONE_OR_MORE)
+    critic_steps: int = setting(1, "steps of the critic per step of the generator", ONE_OR_MORE)
+    steps: int = setting(500, "steps of the generator per epoch", POSITIVE)
+    epochs: int = setting(16, "epochs; after each one the network is evaluated and saved", POSITIVE)
+    judged: int = setting(
+        2000, "images for evaluation after each epoch; at the end thirteen times as many", ONE_OR_MORE
+    )
+    judge_epochs: int = setting(
+        10, "training epochs of the classifier that evaluates the images", ONE_OR_MORE
+    )
 
     criterion: ClassVar[tuple[str, int]] = ("frechet", 1)
 

@@ -1,4 +1,4 @@
-"""What policy and dqn share: an algorithm of stable-baselines3 as a run, epoch by epoch."""
+"""What policy and dqn share: running an algorithm of stable-baselines3 epoch by epoch."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class Learning(Run):
     @property
     @abstractmethod
     def penalty(self) -> Penalty | None:
-        """Whose state is to be kept."""
+        """The objects whose state is stored."""
 
     @abstractmethod
     def learn(self, steps: int, callback: list[BaseCallback]) -> None: ...
 
-    def judge(self, episodes: Sequence[Episode]) -> dict[str, float]:
-        """What else is told of these."""
+    def extra_scores(self, episodes: Sequence[Episode]) -> dict[str, float]:
+        """Further numbers of these episodes."""
         return {}
 
     def epoch(self, epoch: int, progress: Progress) -> dict[str, Any]:
@@ -90,14 +90,14 @@ class Learning(Run):
             "return": float(np.mean([one.total for one in played])),
             "length": float(np.mean([len(one.rewards) for one in played])),
             "sigma": self.sigma(played),
-            **self.judge(played),
+            **self.extra_scores(played),
         }
 
     def act(self, observations: Any) -> Any:
         return self.model.predict(observations, deterministic=True)[0]
 
     def sigma(self, played: Sequence[Episode]) -> float:
-        """The mean at states that it comes to, of what the penalty is on."""
+        """The mean σ of the penalized function, at states of these episodes."""
         states = np.concatenate([one.observations for one in played])
         some = np.linspace(0, len(states) - 1, min(SIGMA_STATES, len(states))).astype(int)
         self.model.policy.set_training_mode(False)
@@ -107,7 +107,7 @@ class Learning(Run):
             return float(spectral_norm(linearize(function, x)).sigma.mean())
 
     def test(self) -> dict[str, float]:
-        """And the mean over training, the area under its curve."""
+        """With the mean return over training, the area under its curve."""
         found = self.scores(FINAL * self.config.episodes)
         return found | {"mean_return": float(np.mean([one["return"] for one in self.history]))}
 
@@ -158,7 +158,7 @@ def check_names(config: Reinforcement) -> None:
 
 
 def load(config: Reinforcement, data_root: Path | str | None, runs: Path) -> None:
-    """The environment is all there is."""
+    """There is no data besides the environment."""
 
 
 def check_actions(config: Reinforcement, kind: type[gymnasium.Space[Any]], otherwise: str) -> None:

@@ -1,4 +1,4 @@
-"""Environments, and episodes that are played to judge by."""
+"""Environments, and playing episodes for evaluation."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ Acting = Callable[[Numbers], Numbers]  # from a batch of observations
 
 
 def play(name: str, act: Acting, episodes: int) -> list[Episode]:
-    """Side by side, each in an environment of its own, from the same starts in each call."""
+    """Played side by side, each in its own environment, from the same starts in each call."""
     envs = [make(name) for _ in range(episodes)]
     seen: list[list[Numbers]] = [[env.reset(seed=SEEDS + i)[0]] for i, env in enumerate(envs)]
     done: list[list[Numbers]] = [[] for _ in envs]

@@ -1,4 +1,4 @@
-"""The task policy: smooth control by PPO, where the Jacobian of the action is the thing itself."""
+"""The task policy: smooth control by PPO, where smooth means a small Jacobian of the action."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class PolicyLearning(Learning):
     def learn(self, steps: int, callback: list[BaseCallback]) -> None:
         self.model.learn(steps, callback, reset_num_timesteps=False)
 
-    def judge(self, episodes: Sequence[Episode]) -> dict[str, float]:
+    def extra_scores(self, episodes: Sequence[Episode]) -> dict[str, float]:
         return {"fluctuation": 1000 * float(np.mean([fluctuation(one.actions) for one in episodes]))}
 
     def test(self) -> dict[str, float]:
-        """And with noise on what the policy sees."""
+        """The same with noise on the observations."""
         found = super().test()
         episodes = play(self.config.environment, self.act, self.config.episodes)
         scale = np.concatenate([one.observations for one in episodes]).std(0)
@@ -55,7 +55,7 @@ class PolicyLearning(Learning):
             act = partial(self._act_in_noise, noise, strength * scale)
             noisy = play(self.config.environment, act, self.config.episodes)
             found[f"return_in_noise_{strength:g}"] = float(np.mean([one.total for one in noisy]))
-            found[f"fluctuation_in_noise_{strength:g}"] = self.judge(noisy)["fluctuation"]
+            found[f"fluctuation_in_noise_{strength:g}"] = self.extra_scores(noisy)["fluctuation"]
         return found
 
     def _act_in_noise(self, noise: np.random.Generator, scale: Any, observations: Any) -> Any:

@@ -1,34 +1,73 @@
-"""Where a page comes from: what deviates from the paper, and the commands that make it again."""
+"""What people say of all tables and figures together, in page.toml; and the commands that make them again."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
+from ..claims import FAILS, HOLDS, OPEN
 from ..config import read_toml
-from ..reproduce.catalog import PAGE, QUICK_FOLDER, Item
-from ..sweep.experiment import Experiment
+from ..reproduce.catalog import PAGE, QUICK_FOLDER, Item, quantities_in, with_numbers
+from ..reproduce.readings import Readings, readings
+from ..results import experiment_file
+from ..sweep.experiment import Experiment, read_experiment
 
 Deviation = tuple[str, str, str]  # what the paper has, what is here, why
 
 
+class Bullet(NamedTuple):
+    outcome: str
+    text: str  # Markdown
+
+
+def _page(folder: Path, part: str) -> Any:
+    """A part of page.toml, if there is one."""
+    page = folder / PAGE
+    return (read_toml(page) if page.exists() else {}).get(part, {})
+
+
+def bullets(
+    folder: Path, outcomes: Mapping[str, str], results: Path | None
+) -> tuple[list[Bullet], list[str]]:
+    """Those whose claims have come out as they say; and warnings about the others."""
+    page, found, warnings = folder / PAGE, [], []
+    for bullet in _page(folder, "summary"):
+        there = {outcomes.get(claim, "") for claim in bullet["claims"]}
+        if there == {bullet["outcome"]}:
+            numbers = lambda name: quantities_in(experiment_file(page, name), results)
+            found.append(Bullet(bullet["outcome"], with_numbers(bullet["text"], page, numbers)))
+        elif there <= {HOLDS, FAILS, OPEN}:
+            others = f"{bullet['claims'][0]!r} and others"
+            warnings.append(f"{page}: {others}: not all of them {bullet['outcome']}")
+    return found, warnings
+
+
+def by_readings(folder: Path, results: Path | None) -> Readings | None:
+    """Of the tables that are named, each with the experiments whose settings were chosen otherwise."""
+    groups = [
+        [read_experiment(experiment_file(folder / PAGE, name), results) for name in (table, *others)]
+        for table, others in _page(folder, "readings").items()
+    ]
+    return readings(groups)
+
+
 def deviations(items: Sequence[Item], folder: Path) -> list[Deviation]:
     """Those that concern these tables and figures: from page.toml, and what the experiments tell."""
-    page = folder / PAGE
-    if not items or not page.exists():
+    if not items or not (folder / PAGE).exists():
         return []
-    told = read_toml(page).get("deviations", [])
     figures = {item.figure.figure for item in items if item.figure is not None}
     nets = {run.architecture[0] for item in items for run in item.table.runs}
-    always = [one for one in told if not {"figure", "net"} & set(one)]
-    by_figure = [
-        {**one, "paper": f"Figure {one['figure']}: {one['paper']}"}
-        for one in told
-        if one.get("figure") in figures
-    ]
-    by_net = [one for one in told if one.get("net") in nets]
-    found = [(one["paper"], one["here"], one["why"]) for one in (*always, *by_figure, *by_net)]
-    return [*_screening(items), *found]
+    always, by_figure, by_net = [], [], []
+    for one in _page(folder, "deviations"):
+        if "figure" in one:
+            told = (f"Figure {one['figure']}: {one['paper']}", one["here"], one["why"])
+            by_figure += [told] if one["figure"] in figures else []
+        if one.get("net") in nets:
+            by_net.append((one["paper"], one["here"], one["why"]))
+        if not {"figure", "net"} & set(one):
+            always.append((one["paper"], one["here"], one["why"]))
+    return [*_screening(items), *always, *by_figure, *by_net]
 
 
 def _screening(items: Sequence[Item]) -> list[Deviation]:
