@@ -16,14 +16,14 @@ TEXT = """# Versions
 `make versions` makes this page, from `pyproject.toml`, `constraints.txt` and `oldest.txt`.
 The tests fail while it is out of date.
 
-* **needed**: what `pip` asks for.
-* **tested**: what the whole suite runs with, on {system} and CPUs. No test has run on a GPU.
-* **oldest run**: the oldest version that tests ran with, and which tests. Where it is empty, or newer than
-  what is needed, the bound says what we expect to work.
+* **needed**: the versions that `pip` asks for.
+* **tested**: the version that the whole suite runs with, on {system} and CPUs. No test has run on a GPU.
+* **oldest run**: the oldest version that tests ran with, and which tests. If it is empty, or newer than the
+  needed version, we expect the needed version to work but have not tested it.
 
-**torch.** The tests of jacnorm 0.2 ran with torch 2.13 and with no other version. Those of 0.1 also passed
-with 2.9 and 2.15. They were not repeated: where 0.2 was tested, only 2.13 was to be had for CPUs. The rows of
-accelerate, lightning, skorch, stable-baselines3 and transformers are of 0.2. Of Python, only 3.11 was tested.
+**torch.** The tests of jacnorm 0.2 ran with torch 2.13 only. The tests of 0.1 also passed with 2.9 and 2.15.
+For 0.2 only 2.13 was available for CPUs. The oldest runs of accelerate, lightning, skorch,
+stable-baselines3 and transformers are with jacnorm 0.2. Python 3.11 is the only version that was tested.
 
 | package | extra | needed | tested | oldest run |
 | --- | --- | --- | --- | --- |

@@ -1,4 +1,4 @@
-"""With Hugging Face's accelerate nothing changes: linearize takes the prepared model, backward takes the sum.
+"""With Hugging Face's accelerate: linearize takes the prepared model, and backward takes loss plus penalty.
 
 accelerate launch examples/accelerate_digits.py        # or python, for a single process
 """

@@ -1,8 +1,8 @@
-"""Batch norm and the penalty: what the two conventions for the batch's variance do to a network.
+"""Batch norm and the penalty: two conventions for the batch's variance, and their effect on a network.
 
-`batch_norm="fixed"` is the paper's: the penalty takes the variance for a constant. It can then lower its own
-value by shrinking the weights before the norm, until steps and running statistics no longer fit. "flowing",
-the default, lets the gradient pass through the variance, so that only what the network does is penalized.
+`batch_norm="fixed"` is the paper's: for the penalty the variance is a constant. The penalty can then become
+small by shrinking the weights before the norm, until steps and running statistics no longer fit. "flowing" is
+the default: the gradient passes through the variance, and the scale of these weights does not matter.
 """
 
 import torch

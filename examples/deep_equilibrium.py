@@ -1,7 +1,7 @@
 """A deep equilibrium layer: its output is the fixed point z = f(z, x), found by repeating f.
 
-That converges where ‖∂f/∂z‖₂ < 1, which nothing in the loss sees to (Bai, Koltun & Kolter, 2021, penalize the
-Frobenius norm for it). Only the last round is differentiated (Fung et al., 2022).
+Repeating f converges where ‖∂f/∂z‖₂ < 1. The usual loss does not ask for that. A penalty does (Bai, Koltun &
+Kolter, 2021, take the Frobenius norm). Only the last round is differentiated (Fung et al., 2022).
 
 python examples/deep_equilibrium.py [PICTURE]
 """

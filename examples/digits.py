@@ -1,4 +1,4 @@
-"""The core at work on real images: a small net on scikit-learn's digits, with and without the penalty."""
+"""Accuracy under noise: a small net on scikit-learn's digits, trained with and without the penalty."""
 
 import time
 

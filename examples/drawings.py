@@ -1,4 +1,4 @@
-"""The pictures of the gallery, one function an example, in one style that can be read in grey too."""
+"""The pictures of the gallery: one function per example, in one style that can also be read in grey."""
 
 import matplotlib.pyplot as plt
 from matplotlib.colors import LinearSegmentedColormap

@@ -1,4 +1,4 @@
-"""A Wasserstein GAN: ‖J‖₂ of a scalar critic is its slope; held at 1, the critic measures a distance.
+"""A Wasserstein GAN. ‖J‖₂ of a critic is its slope. With the slope held at 1, it measures a distance.
 
 python examples/gan_critic.py [PICTURE]
 """

@@ -1,6 +1,7 @@
-"""Losses that hold a product J v: a MeanFlow step and a consistency step of a small diffusion transformer.
+"""Losses that contain J v: a MeanFlow step and a consistency step of a small diffusion transformer.
 
-Each with its target detached and with gradients that flow through J v, beside torch.func.jvp.
+Each step is taken in two ways, with a detached target and with gradients that flow through J v. The script
+compares both with torch.func.jvp.
 
 python examples/j_v_in_training.py
 """

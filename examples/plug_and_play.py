@@ -1,6 +1,6 @@
-"""Plug-and-play imaging: a denoiser D that an iteration may apply again and again.
+"""Plug-and-play imaging: an iteration applies a denoiser D again and again.
 
-Douglas–Rachford's iteration reflects at D, z ↦ 2 D(z) − z, and converges if that never stretches:
+Douglas–Rachford's iteration reflects at D: z ↦ 2 D(z) − z. It converges if this map enlarges no distance:
 ‖2J − I‖₂ ≤ 1 (D is then firmly nonexpansive; Pesquet, Repetti, Terris & Wiaux, 2021). Two small denoisers
 are trained on digits, one of them with a penalty on ‖2J − I‖₂. Both then fill in the missing half of the
 pixels.

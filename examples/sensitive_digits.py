@@ -1,4 +1,4 @@
-"""Which images is a network most sensitive at? σ of its probabilities finds its mistakes, without any label.
+"""At which images is a network most sensitive? σ of its probabilities finds its mistakes without any label.
 
 python examples/sensitive_digits.py [PICTURE]
 """
@@ -42,7 +42,7 @@ def main(picture=None):
     sigma, predicted = jn.spectral_norm(J).sigma, J.output.argmax(1)
     order = sigma.argsort(descending=True)
     error = [(predicted != y)[fifth].float().mean().item() for fifth in order.chunk(5)]
-    print(f"{len(x)} test images by σ, from the most sensitive fifth to the least: of these, wrong")
+    print(f"{len(x)} test images in order of σ, most sensitive first. Wrong answers in each fifth:")
     print("".join(f"{e:>8.1%}" for e in error))
     if picture:
         from drawings import sensitive_digits

@@ -1,4 +1,4 @@
-"""What is a network most sensitive to at one image? Its right singular vectors are pictures that say so.
+"""Which changes of one image move the scores most? The right singular vectors of J, drawn as pictures.
 
 python examples/singular_vectors.py [PICTURE]
 """

@@ -232,19 +232,20 @@ def served(J: jn.Linearization) -> tuple[str, str]:
 # The page. ----------------------------------------------------------------------------------------
 
 CLASSES = {
-    "rule": ("By rule", "F and Fᵀ are written down, and so is the gradient of what they read."),
-    "partly": ("By rule, with exceptions", "In brackets: when autograd serves instead."),
-    "autograd": ("By autograd", "This call alone is differentiated twice; the others keep their rules."),
-    "whole": ("The whole model by autograd", "Calls that cannot be recorded one by one."),
-    "constant": ("Constants", "Their derivative is zero wherever there is one."),
-    "refused": ("Refused", "PyTorch has no second derivative of these, so there is Jᵀu and nothing else."),
-    "skipped": ("Not compared", "The tests have nothing to compare them with."),
+    "rule": ("By rule", "There are closed forms of F, of Fᵀ and of the gradient of uᵀJ v."),
+    "partly": ("By rule, with exceptions", "The brackets say in which cases autograd takes over."),
+    "autograd": ("By autograd", "Only this call is differentiated twice. All others keep their rules."),
+    "whole": ("The whole model by autograd", "These calls cannot be recorded one by one."),
+    "constant": ("Constants", "Their derivative is zero wherever it exists."),
+    "refused": ("Refused", "PyTorch has no second derivative. Jᵀu works, J v and penalties on J do not."),
+    "skipped": ("Not compared", "The tests have no reference to compare them with."),
 }
 HEAD = """# Operators
 
-How jacnorm serves each differentiable operator and module of PyTorch {version}'s own test databases, in
-float64 on the CPU. All are compared with autograd: J, J v, Jᵀu, and the gradient of uᵀJ v in what learns.
-[Models and engines](models.md) says what this means. `make operators` writes this page."""
+How does jacnorm differentiate each operator and module in the test databases of PyTorch {version}?
+All are compared with autograd, in float64 on the CPU: J, J v, Jᵀu, and the gradient of uᵀJ v in the weights.
+[Models and engines](models.md#three-ways-to-serve-a-call) explains the words.
+`make operators` writes this page."""
 
 
 def page() -> str:
