@@ -199,7 +199,7 @@ class _HandedOver(torch.autograd.Function):
 
 
 def _carriers(again: Again | None) -> list[Tensor]:
-    """A tensor that carries `again`, and with it all of J. It goes with the graph, when backward() frees that."""
+    """A tensor that carries `again`, and with it all of J. It goes when backward() frees the graph."""
     if again is None or tracing() or inside_torch_func():
         return []
     carrier: Any = torch.empty(0, device="cpu")
