@@ -14,14 +14,14 @@ TIMES = {
     "plain": "plain step",
     "spectral-bound": "Spectral-Bound",
     "frobenius": "Frobenius",
-    "spectral": "Spectral, random start",
-    "spectral-warm": "Spectral, stored start",
+    "spectral": "Spectral",
+    "spectral-warm": "Spectral-warm",
     "analytic": "analytical",
     "analytic-svd": "analytical, as in the paper",
 }
 ESTIMATES = {
-    "random": "power iteration, random start",
-    "warm": "power iteration, stored start",
+    "random": "Spectral",
+    "warm": "Spectral-warm",
     "lanczos": "Lanczos",
 }
 LOOKS = {"random": "spectral", "warm": "spectral-warm"}  # the methods that begin so

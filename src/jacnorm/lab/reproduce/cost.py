@@ -19,8 +19,8 @@ ROUGH = 1 / 3  # a standard deviation of more than this part of the mean: no tim
 # An estimate, and the networks that the paper (or common sense) measures it on.
 ESTIMATES = {"random": "spectral", "warm": "spectral-warm", "lanczos": "spectral", "bound": "spectral-bound"}
 ROWS = {
-    "random": "spectral, random start",
-    "warm": "spectral-warm, stored start",
+    "random": "spectral",
+    "warm": "spectral-warm",
     "lanczos": "Lanczos",
     "bound": "spectral-bound: product of norms",
 }
