@@ -110,7 +110,7 @@ def by_hand(start, sigmas, target):
     for sigma in sigmas[:-1]:
         norm = sigma if norm is None else norm + rules.SMOOTH * (sigma - norm)
         before, error = error, min(math.log(norm / target), 1.0)
-        weight *= math.exp(rules.RATE * max(error, -1) + rules.GAIN * (error - before))
+        weight *= math.exp(rules.RATE * min(norm / target - 1, 1.0) + rules.GAIN * (error - before))
         found.append(weight)
     return found
 

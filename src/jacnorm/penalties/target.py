@@ -22,7 +22,7 @@ from .report import counted, rows_of, untouched
 if TYPE_CHECKING:
     from .norm import NormPenalty
 
-RATE = 0.02  # the integral part: log weight moves by so much times the error, at most 1, at each step
+RATE = 0.02  # the integral part: log weight moves by so much times the relative error, at most 1, per step
 GAIN = 2.0  # the proportional part: log weight follows the error itself by so much
 SMOOTH = 0.1  # the share of the newest step in the norm that steers
 LEAST = 1e-3  # a norm below so small a part of the target counts as that
@@ -75,8 +75,9 @@ class Steering:
     """PI control of the logarithm of a penalty's weight, by the norms that the penalty finds.
 
     With m the smoothed mean (or quantile) of the norms, divided by how much their estimates are off, and
-    e = log(m/target), the weight is w·exp(GAIN·e), and log w moves by RATE·e at each step. So the penalty
-    fades at once where the norm is below its target, however large w is.
+    e = log(m/target), the weight is w·exp(GAIN·e), and log w moves by RATE·(m/target − 1) at each step. So the
+    mean of the norm meets the target, and the penalty fades at once where the norm is below it, however
+    large w is.
     """
 
     def __init__(self, target: float, quantile: float | None, weight: float):
@@ -136,8 +137,10 @@ class Steering:
             return
         s.norm = norm if s.steps == 0 else s.norm + SMOOTH * (norm - s.norm)
         s.steps += 1
-        error = min(math.log(max(s.norm / self.target, LEAST)), 1.0)
-        change = RATE * max(error, -1.0) + GAIN * (error - s.error)
+        ratio = s.norm / self.target
+        error = min(math.log(max(ratio, LEAST)), 1.0)
+        # The integral is over the norm itself and not its logarithm: then its mean meets the target.
+        change = RATE * min(ratio - 1, 1.0) + GAIN * (error - s.error)
         lowest = FLOOR * self.start * math.exp(GAIN * min(error, 0.0))
         s.error = error
         self._look_for_harm(penalty.weight, spread)

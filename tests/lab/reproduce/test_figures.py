@@ -210,7 +210,7 @@ def test_figure_5(table, tmp_path):
     assert "Beware" not in times.caption  # 0.55 is less than a third of 2.50
     assert times.rows[4] == ("spectral", "2.00 ± 0.00", "2.50 ± 0.55")  # 2 and 3 three times: sd √0.3
     assert errors.rows == (
-        ("spectral, random start", "25.0 ± 0.0", "10.0 ± 0.0"),
+        ("spectral", "25.0 ± 0.0", "10.0 ± 0.0"),
         ("spectral-warm", "3.0 ± 0.0", "2.0 ± 0.0"),
         ("Lanczos", "20.0 ± 0.0", "5.0 ± 0.0"),
         ("spectral-bound: product of norms", "3050 ± 71", "–"),
