@@ -54,6 +54,6 @@ def _gradient(model: Any, linearize: Linearize, precision: torch.dtype | None) -
     with warnings.catch_warnings(action="ignore"), unchanged(modules, weights[0].device):
         value = SpectralPenalty()(linearize(precision))
         if not value.requires_grad:
-            return torch.zeros(1)
+            return torch.zeros(1, device=value.device)
         found = torch.autograd.grad(value, weights, allow_unused=True, materialize_grads=True)
     return torch.cat([g.flatten() for g in found])

@@ -165,7 +165,7 @@ def measures(penalty: Penalty, value: Tensor) -> dict[str, Tensor]:
     if isinstance(penalty, NormPenalty) and penalty.norms is not None:
         found[name_of(penalty)] = penalty.norms.mean()
     if isinstance(penalty, NormPenalty) and penalty.steering is not None:
-        found["penalty_weight"] = torch.tensor(penalty.weight)
+        found["penalty_weight"] = torch.tensor(penalty.weight, device="cpu")
     return found
 
 

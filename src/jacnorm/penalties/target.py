@@ -75,8 +75,8 @@ class Steering:
     """PI control of the logarithm of a penalty's weight, by the norms that the penalty finds.
 
     With m the smoothed mean (or quantile) of the norms, divided by how much their estimates are off, and
-    e = log(m/target), the weight is w·exp(GAIN·e), and log w moves by RATE·(m/target − 1) at each step. So the
-    mean of the norm meets the target, and the penalty fades at once where the norm is below it, however
+    e = log(m/target), the weight is w·exp(GAIN·e), and log w moves by RATE·(m/target − 1) at each step. So
+    the mean of the norm meets the target, and the penalty fades at once where the norm is below it, however
     large w is.
     """
 
@@ -244,7 +244,7 @@ def check_target(penalty: NormPenalty, target: float | None, quantile: float | N
             f"target= steers a mean or a quantile, not reduction={penalty.reduction!r}: take 'mean' or "
             "'sum', and target_quantile= for the largest norms."
         )
-    points = torch.tensor([1.0, 2.0, 5.0]) * target
+    points = torch.tensor([1.0, 2.0, 5.0], device="cpu") * target
     values = penalty.slopes(points)
     if not (values > 0).all():
         at, slope = next((p, v) for p, v in zip(points.tolist(), values.tolist(), strict=True) if not v > 0)

@@ -267,7 +267,7 @@ def test_starts_on_a_small_net(tmp_path, monkeypatch, capsys):
     out = ["--steps", "30", "--out", str(tmp_path)]
     for net in ("critic", "LSTM"):  # one beside the other
         assert main(["bench", "starts", "--nets", net, *out]) == 0
-    assert "| recent samples | 1 | 3 |" in capsys.readouterr().out
+    assert "| recent samples | 1 | 2.5 |" in capsys.readouterr().out
     found = json.loads((tmp_path / "bench.json").read_text())["starts"]
     assert list(found) == ["critic", "LSTM"]
     assert all(way["cosine"] > 0.999 for way in found["critic"]["trained"])  # one output: nothing to search
