@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..engines.pairing import Pairing, split_factor
-from ..errors import InputError
+from ..errors import InputError, warn
 from ..estimators import spectral_norm
 from ..estimators.operator import all_done, column, divided, flat, normalized, norms, size
 from ..estimators.operator import start as fixed_direction
@@ -181,12 +180,11 @@ class SpectralPenalty(NormPenalty, StoredVectors):
         aligned, low = alignment(J, u, v)
         if is_rough(aligned, low) and not self._has_warned:
             self._has_warned = True
-            warnings.warn(
+            warn(
                 f"The spectral penalty finds σ {low:.0%} too low, in directions that are not yet the most "
                 "sensitive ones, so its gradient is only roughly right. Pass index= (the positions of the "
                 "samples in the data set), or use iterations=2 or more, or iterations='auto'. "
-                "print(penalty.report(J)) shows the error.",
-                stacklevel=4,
+                "print(penalty.report(J)) shows the error."
             )
 
     def _refined(self, J: Linearization, u: Tensor, is_live: bool) -> tuple[Tensor, Tensor, Pairing | None]:

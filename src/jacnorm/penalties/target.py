@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import InputError, warn
 from ..estimators.operator import flat
 from ..linearization import Linearization
 from ..pytorch.modules import modules_of, unchanged
@@ -185,10 +184,9 @@ class Steering:
     def _hold(self, ceiling: float, why: str) -> None:
         s = self.state
         if math.isinf(s.ceiling):
-            warnings.warn(
+            warn(
                 f"The target {self.target:.4g} is not reached: the norm is {s.norm:.4g}. {why}. From here on "
-                f"the weight stays at {ceiling:.3g} or below. Take a larger target.",
-                stacklevel=2,
+                f"the weight stays at {ceiling:.3g} or below. Take a larger target."
             )
         s.ceiling = min(s.ceiling, ceiling)
 

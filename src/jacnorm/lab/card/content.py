@@ -23,8 +23,8 @@ QUARTERS = ("lowest", "second", "third", "highest")  # quarters by σ
 LENGTH = {
     "images": "The length of a change is its 2-norm over all {inputs} values, {units}: "
     "changing every one of them by 0.01 has length {hundredth}.",
-    "table": "Changes are counted in standard deviations of each feature: moving one feature by one standard "
-    "deviation has length 1.",
+    "table": "Changes are counted in standard deviations of each feature over these rows: moving one "
+    "feature by one standard deviation has length 1.",
     "text": "Changes are made to the embedding of each token, the output of <code>{at}</code>; that of one "
     "token has length {size} on average.",
 }
@@ -153,7 +153,7 @@ class Content:
     def noise_of(self, level: float) -> str:
         what = {
             "images": "on each pixel" if self._pixels else "of each channel's range",
-            "table": "standard deviations of each feature",
+            "table": "standard deviations of each feature over these rows",
             "text": "times the embedding's size",
         }
         return f"noise of {level:g} {what[self.kind]}"
