@@ -238,7 +238,7 @@ def test_without_locks_on_files():
             "--weights, --takes, --output, --tokens and --at go with --net",
         ),
         (["bench", "depth", "--out", "/proc/nowhere"], "cannot be made"),
-        (["measure", "--net", "mlp", "--data", "digits", "--vectors", "2"], "--vectors goes with --picture"),
+        (["measure", "--net", "mlp", "--data", "digits", "--vectors", "2"], "--vectors needs --picture"),
         (["measure", "--net", "mlp", "--picture", "x.png", "--vectors", "0"], "--vectors 0"),
     ],
 )

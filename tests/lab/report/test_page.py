@@ -288,7 +288,7 @@ def test_a_page_of_an_own_experiment(mine, capsys):
     assert main(["report", "my.toml", "--markdown", "my.md"]) == 0
     assert capsys.readouterr().out == "my.html: a table\n"
     assert main(["report", "my.toml"]) == 0
-    assert capsys.readouterr().out == "my.html: a table, in place of what was there\n"
+    assert capsys.readouterr().out == "my.html: a table, replaces the earlier file\n"
     shown, text = Path("my.html").read_text(), Path("my.md").read_text()
     Reader(shown)
     assert "<h1>Mine</h1>" in shown

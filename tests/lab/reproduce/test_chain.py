@@ -177,7 +177,7 @@ def test_sweep_reproduce_and_report(home, reproduce, capsys):
     assert main(["reproduce", "table1", "--data", "digits", *nothing_there]) == 2
     assert "the weights of 8 of 8 networks are not in nothing" in capsys.readouterr().err
     (home / "file").touch()
-    for folder, why in (("runs", "is where the runs are, too"), ("file", "cannot be made")):
+    for folder, why in (("runs", "is also the runs' folder"), ("file", "cannot be made")):
         assert main(["reproduce", "all", "--data", "digits", "--reuse-only", "--networks", folder]) == 2
         assert f"--networks {folder}" in (told := capsys.readouterr().err)
         assert why in told

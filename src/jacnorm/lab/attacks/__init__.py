@@ -1,4 +1,4 @@
-"""ℓ∞ attacks on networks that take pixels in [0, 1]; each draws from the generator it is given."""
+"""ℓ∞ attacks on networks that take pixels in [0, 1]. Each draws from the generator that it is given."""
 
 from .apgd import apgd_ce, apgd_targeted
 from .gradient import perturbed, pgd, tpgd

@@ -1,4 +1,4 @@
-"""APGD (Croce & Hein, 2020): gradient ascent with momentum that halves its step where it stops getting on."""
+"""APGD (Croce & Hein, 2020): gradient ascent with momentum. It halves the step when progress stops."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .losses import cross_entropy, targeted_dlr
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # logits (B, classes) and positions (B,) -> (B,)
 MOMENTUM = 0.25
-ENOUGH = 0.75  # of the steps since the last look must have improved the loss
+ENOUGH = 0.75  # of the steps since the last check must have improved the loss
 
 
 def apgd(
@@ -25,10 +25,10 @@ def apgd(
     iterations: int,
     generator: torch.Generator,
 ) -> Tensor:
-    """Adversarial images where there are any, the images themselves where not.
+    """Adversarial images where the attack finds any, else the original images.
 
-    `loss(logits, index)` belongs to the images at these positions: one that is fooled needs no further
-    step, so only the others go on.
+    `loss(logits, index)` is for the images at these positions. An image that fools the network needs no more
+    steps, so only the others continue.
     """
     adversarial = images.clone()
 
@@ -51,7 +51,7 @@ def apgd(
 
 @dataclass
 class _State:
-    """Everything that a step changes, for the images still in play."""
+    """Everything that a step changes, for the images that are still attacked."""
 
     index: Tensor
     x: Tensor
@@ -60,12 +60,12 @@ class _State:
     logits: Tensor
     loss: Tensor
     step: Tensor
-    improved: Tensor  # steps since the last look
+    improved: Tensor  # steps since the last check
     best_x: Tensor
     best_gradient: Tensor
     best_loss: Tensor
     best_at_look: Tensor
-    halved: Tensor  # at the last look
+    halved: Tensor  # at the last check
 
     def at(self, mask: Tensor) -> _State:
         return _State(**{field.name: getattr(self, field.name)[mask] for field in fields(self)})
@@ -106,7 +106,7 @@ def _evaluate(state: _State, model: nn.Module, loss: Loss) -> None:
 
 
 def _halve_where_stuck(state: _State, since: int) -> None:
-    """Where the step halves, the search goes on from the best point so far."""
+    """Halve the step where there is no progress. The search then goes on from the best point so far."""
     no_better = ~state.halved & (state.best_at_look >= state.best_loss)
     state.halved = (state.improved <= ENOUGH * since) | no_better
     column = state.halved[:, None, None, None]
@@ -118,7 +118,7 @@ def _halve_where_stuck(state: _State, since: int) -> None:
 
 
 def _looks(iterations: int) -> Iterator[int]:
-    """After which steps to look at the progress, sooner and sooner: the steps since the last look, or 0."""
+    """Per step: the steps since the last check if there is a check now, else 0. Checks get more frequent."""
     steps = max(int(0.22 * iterations), 1)
     while True:
         yield from (0,) * (steps - 1)
@@ -138,7 +138,7 @@ def _look_at(model: nn.Module, x: Tensor, loss: Loss, index: Tensor) -> tuple[Te
 def apgd_ce(
     model: nn.Module, images: Tensor, labels: Tensor, *, epsilon: float, iterations: int, generator: Generator
 ) -> Tensor:
-    """Adversarial images where there are any, the images themselves where not."""
+    """APGD on the cross-entropy. Adversarial images where it finds any, else the original images."""
 
     def loss(logits: Tensor, index: Tensor) -> Tensor:
         return cross_entropy(logits, labels[index])
@@ -149,7 +149,7 @@ def apgd_ce(
 def apgd_targeted(
     model: nn.Module, images: Tensor, labels: Tensor, *, epsilon: float, iterations: int, generator: Generator
 ) -> Tensor:
-    """The same towards each other class in turn, the likeliest first, for what is still standing."""
+    """APGD towards each other class in turn, the likeliest first. Only images that are still right go on."""
     with torch.no_grad():
         order = model(images).scatter(1, labels[:, None], -torch.inf).argsort(1, descending=True)
     found = images.clone()

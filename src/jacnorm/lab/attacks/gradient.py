@@ -21,11 +21,11 @@ def pgd(
     step_size: float,
     generator: Generator,
 ) -> Iterates:
-    """Ascent of the cross-entropy from a uniformly random point of the ball, without end.
+    """Ascent of the cross-entropy from a uniformly random point of the ball. It never ends.
 
-    Iterate k is what an attack of k iterations returns: take as many as you want.
+    Iterate k is the result of an attack with k iterations. Take as many as you want.
     """
-    # Drawn on the interval, not scaled from [0, 1): so the draws are torchattacks' to the last bit.
+    # Drawn from the interval, not scaled from [0, 1), so the draws equal torchattacks' to the last bit.
     drawn = torch.empty_like(images).uniform_(-epsilon, epsilon, generator=generator)
     start = (images + drawn).clamp(0, 1)
     return _ascent(model, images, start, lambda logits: F.cross_entropy(logits, labels), epsilon, step_size)
@@ -34,9 +34,9 @@ def pgd(
 def perturbed(
     model: nn.Module, images: Tensor, labels: Tensor, *, epsilon: float, steps: int, generator: Generator
 ) -> Tensor:
-    """The images after so many steps of PGD, each of 2.5 ε/steps, as Madry et al. train.
+    """The images after so many steps of PGD with step size 2.5 ε/steps, as Madry et al. train.
 
-    The network is in evaluation mode meanwhile: batch norm's statistics stay as they are, dropout is off.
+    Meanwhile the network is in evaluation mode: batch norm's statistics do not change, and dropout is off.
     """
     was_training = model.training
     model.eval()
@@ -56,9 +56,9 @@ def tpgd(
     step_size: float,
     generator: Generator,
 ) -> Iterates:
-    """Ascent of the Kullback–Leibler divergence from the clean prediction, whatever the label is.
+    """Ascent of the Kullback–Leibler divergence from the clean prediction. Labels are not used.
 
-    The start has Gaussian noise of 0.001 and may lie outside the ball; from iterate 1 on none does.
+    The start has Gaussian noise of 0.001, and may be outside the ball. All later iterates are inside.
     """
     with torch.no_grad():
         clean = model(images).softmax(1)

@@ -1,4 +1,4 @@
-"""What an attack wants to grow or shrink, one number an image."""
+"""Losses that attacks increase or decrease, one number per image."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def targeted_dlr(logits: Tensor, labels: Tensor, targets: Tensor) -> Tensor:
-    """The difference of logits ratio of Croce & Hein (2020), which no rescaling of the logits changes.
+    """The difference of logits ratio (Croce & Hein, 2020). It does not depend on the scale of the logits.
 
-    With fewer than four classes there are no such ratios, and it is the difference itself.
+    With fewer than four classes there is no ratio, and the difference itself is returned.
     """
     picked = logits.gather(1, torch.stack([targets, labels], 1))
     difference = picked[:, 0] - picked[:, 1]
@@ -32,7 +32,7 @@ def targeted_dlr(logits: Tensor, labels: Tensor, targets: Tensor) -> Tensor:
 
 
 def loss_gradient(model: nn.Module, x: Tensor, labels: Tensor) -> Tensor:
-    """∇ₓ of each image's cross-entropy; the network's own gradients stay as they are."""
+    """∇ₓ of each image's cross-entropy. The gradients of the weights do not change."""
     x = x.detach().requires_grad_()
     with torch.enable_grad():
         loss = cross_entropy(model(x), labels).sum()

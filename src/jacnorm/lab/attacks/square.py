@@ -1,4 +1,4 @@
-"""Square (Andriushchenko et al., 2020): random search that looks at logits only."""
+"""Square (Andriushchenko et al., 2020): random search that uses only the logits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from .losses import margin
 
-FIRST_PART = 0.8  # of the image, in the first square
+FIRST_PART = 0.8  # of the image, for the first square
 # After this many of 10,000 queries the squares halve in area.
 HALVED_AFTER = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 
@@ -25,12 +25,12 @@ def square(
     generator: torch.Generator,
     whole_image: bool = False,
 ) -> Tensor:
-    """Adversarial images where there are any, the images themselves where not.
+    """Adversarial images where the attack finds any, else the original images.
 
-    As in torchattacks 3.5.1 the schedule of squares stretches with `iterations`, so that a short attack is
-    not the beginning of a long one. Every image has squares of its own (there, a batch shares them).
-    There, too, no square reaches the last row and column, which makes the attack weaker on small images;
-    with `whole_image` they reach everywhere, as the attack's authors describe it.
+    As in torchattacks 3.5.1, the schedule of squares depends on `iterations`, so a short attack is not the
+    beginning of a long one. Every image has its own squares; in torchattacks a batch shares them. In
+    torchattacks and here, squares do not reach the last row and column. This makes the attack weaker on small
+    images. With `whole_image` squares reach everywhere, as the authors describe it.
     """
     right = model(images).argmax(1) == labels
     columns = _signs((len(images), images.shape[1], 1, images.shape[3]), images, generator)
@@ -60,7 +60,7 @@ def _side(i: int, iterations: int, images: Tensor) -> int:
 
 
 def _squares(images: Tensor, side: int, whole_image: bool, generator: torch.Generator) -> Tensor:
-    """One square of ±1 for each image, the sign chosen for each channel; zero around it."""
+    """One square of ±1 per image, with a random sign per channel. It is zero outside the square."""
     count, channels, height, width = images.shape
     inside = []
     for length in (height, width):

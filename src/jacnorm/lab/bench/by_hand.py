@@ -1,5 +1,5 @@
-"""The sweeps of the spectral penalty written out for one kind of network: what a general engine can at best
-come down to."""
+"""The sweeps of the spectral penalty, written out for one kind of network. A general engine can at best be
+as fast."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ aten = torch.ops.aten
 
 
 def by_hand(model: nn.Module, weight: float) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """For linear layers with ReLU between them. Nothing is recorded, checked or general."""
+    """Only for linear layers with ReLU between them. Nothing is recorded or checked."""
     layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
     Ws: list[Tensor] = [layer.weight for layer in layers]
     biases = [layer.bias for layer in layers]

@@ -1,7 +1,7 @@
 """Forms of the spectral penalty that are not the default, to compare with.
 
-All rest on dσ = uᵀ dJ v with u and v held fixed; they differ in which vector is stored and what carries the
-gradient. Each is (x, index) -> (output, σ of each sample).
+All use dσ = uᵀ dJ v with u and v held fixed. They differ in the vector that is stored and in the product that
+carries the gradient. Each is (x, index) -> (output, σ of each sample).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...estimators.operator import normalized, norms
 
 
 class Remembering:
-    """One vector a sample, random at first."""
+    """One stored vector per sample, random at first."""
 
     def __init__(self, model: nn.Module):
         self.model = model
@@ -27,7 +27,7 @@ class Remembering:
         return normalized(torch.stack(rows))
 
     def followed(self, index: Tensor, shape: torch.Size) -> Tensor:
-        """What is stored; the gradient that arrives at it is stored next."""
+        """The stored vectors. The gradient that arrives at them is stored next."""
         vectors = self.read(index, shape)
         if torch.is_grad_enabled():
             vectors.requires_grad_().register_hook(lambda gradient: self.write(index, gradient))
@@ -46,7 +46,7 @@ class StoredBackward(Remembering):
 
 
 class StoredForward(Remembering):
-    """σ = ‖J v‖; the gradient that arrives at v is Jᵀu, the next v. It stores n_in numbers a sample."""
+    """σ = ‖J v‖; the gradient that arrives at v is Jᵀu, the next v. It stores n_in numbers per sample."""
 
     def __call__(self, x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         J = linearize(self.model, x)
@@ -54,7 +54,7 @@ class StoredForward(Remembering):
 
 
 class StoredRefined(Remembering):
-    """σ = ‖J v‖ with v = Jᵀu/‖Jᵀu‖, back-propagated: the gradient takes J v for u, and a sweep more."""
+    """σ = ‖J v‖ with v = Jᵀu/‖Jᵀu‖, back-propagated. The gradient has J v for u, at one more sweep."""
 
     def __call__(self, x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         J = linearize(self.model, x)
@@ -67,7 +67,7 @@ class StoredRefined(Remembering):
 
 
 class FromLoss:
-    """Without memory, u is the gradient of the loss in the scores, were the predicted class the label."""
+    """No memory. u is the gradient of the loss in the scores, with the predicted class as label."""
 
     def __init__(self, model: nn.Module):
         self.model = model

@@ -1,4 +1,4 @@
-"""Measuring σ of many images, beside `torch.func.jacrev` with `svdvals`."""
+"""Measuring σ of many images, compared with `torch.func.jacrev` and `svdvals`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ..evaluate.common import progress
 from .nets import make
 
 TOLERANCE = 1e-3
-CHUNK = 250  # images at a time, for ours
-BYTES = 1 << 28  # of dense Jacobians at a time, for theirs
+CHUNK = 250  # images at a time, in our way
+BYTES = 1 << 28  # of dense Jacobians at a time, in the other way
 
 
 def speedup(outputs: int, images: int) -> dict[str, float]:
-    """How many times faster ours is on a LeNet with so many outputs, and how far apart the answers are."""
+    """How many times faster our way is on a LeNet with so many outputs, and how much the answers differ."""
     net = make("lenet", outputs).eval()
     x = torch.randn(images, 1, 28, 28, generator=torch.Generator().manual_seed(1))
     theirs_at_once = max(1, BYTES // (4 * outputs * 784))

@@ -1,4 +1,4 @@
-"""Peak memory of an optimizer step: the tensors that live at most, counted call by call."""
+"""Peak memory of an optimizer step: the tensors that are alive, counted after each call."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ STEPS = 2
 
 
 def growth(model: nn.Module, ways: Sequence[Way], batch: Batch) -> dict[str, float]:
-    """MB of tensors that the first two steps make and hold at once; "plain" is the step without penalty.
+    """Peak MB of tensors that are made in the first two steps; "plain" is the step without penalty.
 
-    J and the loss of the first step live on into the second, and the first verifies the model. It is exact,
-    and the same in every run, but leaves out what a kernel needs only while it runs.
+    J and the loss of the first step live on into the second. The first step verifies the model. The number
+    is exact and the same in every run. It leaves out memory that a kernel needs only while it runs.
     """
     makes = {"plain": None} | {way.name: way.make for way in ways}
     found = {}

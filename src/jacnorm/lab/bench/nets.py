@@ -39,7 +39,7 @@ class Deep(nn.Sequential):
 
 
 class Block(nn.Module):
-    """A transformer's block with its norms in front, as vision transformers are written today."""
+    """A transformer's block with the norms in front, as in current vision transformers."""
 
     def __init__(self, width: int, heads: int):
         super().__init__()
@@ -85,7 +85,7 @@ class Gated(nn.Module):
 
 
 def _critic(classes: int) -> nn.Module:
-    """Of a GAN: strided convolutions, instance norm, leaky ReLU."""
+    """The critic of a GAN: strided convolutions, instance norm, leaky ReLU."""
     layers: list[nn.Module] = [nn.Conv2d(3, 32, 4, 2, 1), nn.LeakyReLU(0.2)]
     for wide in (32, 64):
         norm = nn.InstanceNorm2d(2 * wide, affine=True)
@@ -94,7 +94,7 @@ def _critic(classes: int) -> nn.Module:
 
 
 GREY, COLOUR = (1, 28, 28), (3, 32, 32)
-# What makes each (from classes and width), the shape of a sample, and the batch whose memory is measured.
+# A function that makes the net (from classes and width), a sample's shape, and the batch size for memory.
 NETS: dict[str, tuple[Callable[[int, float], nn.Module], tuple[int, ...], int]] = {
     "lenet": (lambda classes, _: LeNet(classes=classes), GREY, 1024),
     "vgg16": (lambda classes, width: VGG16(classes=classes, width=width), COLOUR, 32),
@@ -124,7 +124,7 @@ def make(name: str, classes: int = 10, width: float = 1.0) -> nn.Module:
 
 
 def batch(name: str, size: int, classes: int = 10) -> tuple[Tensor, Tensor, Tensor]:
-    """Inputs, labels, and which samples they are. Noise will do: time does not look at the picture."""
+    """Inputs, labels and indices of samples. Inputs are noise, since times do not depend on the images."""
     generator = torch.Generator().manual_seed(1)
     shape = NETS[name][1] if name in NETS else GREY
     x = torch.randn(size, *shape, generator=generator)

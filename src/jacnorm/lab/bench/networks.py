@@ -1,4 +1,4 @@
-"""The networks of the page, and what a step on each is meant to cost at most."""
+"""The networks of the page, and the aims for the cost of a step on each."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ MEMORY = {DEFAULT: 2.4, NO_INDEX: 2.4, FROBENIUS: 2.4, PUSH: 1.6}
 
 @dataclass(frozen=True)
 class Network:
-    """A net, and the batch that costs are measured on. (Memory is measured on a larger one, see NETS.)"""
+    """A net, and the batch on which costs are measured. (Memory is measured on a larger batch, see NETS.)"""
 
     net: str
     batch: int
-    at_most: Mapping[str, float] = field(default_factory=dict)  # of each way, in plain steps
-    of_double: float | None = None  # of the spectral and the Frobenius penalty, in steps by double backward
-    memory_at_most: Mapping[str, float] = field(default_factory=dict)  # of each way, in that of plain steps
+    at_most: Mapping[str, float] = field(default_factory=dict)  # cost per way, in plain steps
+    of_double: float | None = None  # cost of both main penalties, in steps by double backward
+    memory_at_most: Mapping[str, float] = field(default_factory=dict)  # per way; 1 is a plain step
     is_timed: bool = True
     has_memory: bool = False
-    has_all: bool = False  # every way is measured, not the main ones alone
+    has_all: bool = False  # measure every way, not only the main ones
 
     @property
     def name(self) -> str:
         return f"{self.net}, batch {self.batch}"
 
     def aims(self, found: Mapping[str, Any]) -> Iterator[tuple[str, float, float]]:
-        """What is compared, what was measured, and what it is to be at most."""
+        """The name of each aim, the measured number, and the limit."""
         cost, memory = found["cost"], found["memory"]
         yield from ((way, cost[way], most) for way, most in self.at_most.items() if way in cost)
         if self.of_double is not None and DOUBLE in cost:
@@ -63,6 +63,6 @@ NETWORKS = (
 
 
 def network(net: str, batch: int) -> Network:
-    """That of the page, or another with every way."""
+    """The network of the page, or else a new one with every way."""
     other = Network(net, batch, has_memory=True, has_all=True)
     return next((n for n in NETWORKS if (n.net, n.batch) == (net, batch)), other)

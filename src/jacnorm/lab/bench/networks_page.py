@@ -1,4 +1,4 @@
-"""The main ways on each network, and what was measured beside what is asked for."""
+"""The main ways on each network, and the aims beside the measured numbers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ KNOWN = {network.name: network for network in NETWORKS}
 
 
 def ordered(found: Found) -> Found:
-    """In the order of the page, the others last."""
+    """In the order of the page, with other networks last."""
     names = [name for name in KNOWN if name in found]
     return {name: found[name] for name in dict.fromkeys([*names, *found])}
 
 
 def networks_in_words(found: Found) -> str:
-    """A row a network, a column a way."""
+    """One row per network, one column per way."""
     ways = [way for way in ON_EVERY_NET if any(way in n["cost"] for n in found.values())]
     rows = [["network", *ways, "cosine, bfloat16"]]
     for name, n in found.items():
@@ -28,26 +28,26 @@ def networks_in_words(found: Found) -> str:
         turned = n.get("one_minus_cosine")
         rows.append([name, *costs, "" if turned is None else f"{1 - turned:.5f}"])
     text = (
-        "The main penalties, and J v alone: a forward and backward pass of the loss with one product beside "
-        "it, without gradients of its own. The columns with bfloat16 are `precision=torch.bfloat16`; the "
-        "cosine is that of the penalty's gradient with the float32 one. `torch.func.jvp` cannot run batch "
-        "norm in training mode. *vit-64* and *vit-192* are transformers of this width: 4 heads, 2 blocks, 64 "
-        "tokens, and 3 heads, 4 blocks, 65 tokens. *gated-mlp* has RMS norms and SiLU gates, *critic* "
-        "instance norms."
+        "The main penalties, and J v alone. *J v alone* is a forward and backward pass of the loss with one "
+        "product beside it; the product has no gradient. The columns with bfloat16 use "
+        "`precision=torch.bfloat16`. The cosine is between the penalty's gradients in bfloat16 and in "
+        "float32. `torch.func.jvp` cannot run batch norm in training mode. *vit-64* and *vit-192* are "
+        "transformers of these widths. *vit-64* has 4 heads, 2 blocks and 64 tokens; *vit-192* has 3 heads, "
+        "4 blocks and 65 tokens. *gated-mlp* has RMS norms and SiLU gates. *critic* has instance norms."
     )
     return f"## Network by network\n\n{text}\n\n{markdown_table(rows)}"
 
 
 def aims_in_words(found: Found) -> str | None:
-    """None where nothing is asked for."""
+    """None if these networks have no aims."""
     rows = list(_aims(found))
     if not rows:
         return None
     missed = sum(row[-1] == "no" for row in rows)
     text = (
-        "What the library is developed against: costs in plain steps, where nothing else is said, and memory "
-        f"in that of plain steps. Of {len(rows)} aims {missed or 'none'} {'is' if missed == 1 else 'are'} "
-        "missed."
+        "The aims of the library's development. Costs are in plain steps unless the row says otherwise. "
+        f"Memory is relative to plain steps. Of {len(rows)} aims {missed or 'none'} "
+        f"{'is' if missed == 1 else 'are'} missed."
     )
     head = ["network", "what", "measured", "at most", "kept"]
     return f"## Aims\n\n{text}\n\n{markdown_table([head, *rows])}"

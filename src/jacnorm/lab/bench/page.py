@@ -1,4 +1,4 @@
-"""The benchmark as a page of tables and a picture, made from its JSON file alone."""
+"""The benchmark as a page with tables and a picture. Only its JSON file is read."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .targets_page import targets_in_words
 from .ways import WAYS
 
 Found = dict[str, Any]  # suite -> its numbers; "methods" -> net -> its numbers
-ALGORITHM = "Algorithm 1, unrolled"  # measured where every way is
+ALGORITHM = "Algorithm 1, unrolled"  # measured on the nets that have every way
 COLOURS = {"ours": "#0b6e4f", "form": "#8a8a8a", "peer": "#c1440e"}
-ROW = 2.0  # percent of error, between dots whose names would meet
+ROW = 2.0  # percent of error; names of dots that are closer than this could overlap
 CURVES = {
     "batch size": "LeNet.",
     "outputs": "LeNet, batch 32.",
-    "convolutions": "Of 16 channels, 3×3, one after the other; batch 32.",
+    "convolutions": "A chain of 3×3 convolutions with 16 channels; batch 32.",
 }
 LABELS = {"ours": "jacnorm", "form": "forms not taken", "peer": "others' ways"}
 
@@ -59,26 +59,27 @@ def _of_methods(nets: Found, training: Found | None) -> Iterator[str]:
 def _preamble(found: Found) -> str:
     e = found["environment"]
     return (
-        "Made by `jacnorm bench`. Cost is the time of an optimizer step divided by that of a plain step of "
-        "the same model, measured in turns in one run, the median over rounds, on one thread "
-        f"({e['system']}, torch {e['torch']}). Nets are untrained and inputs random, except for errors and "
-        "cosines with the exact gradient, which come from one training with one seed. The same cost differs "
-        "by some percent from table to table. Where it is below the floor, or below 1, our convolutions and "
-        "pools have sped up the loss itself; no penalty is free."
+        "Made by `jacnorm bench`. Cost is the time of an optimizer step divided by the time of a plain step "
+        "of the same model. Both are measured in turns in one run, on one thread; cost is the median over "
+        f"rounds ({e['system']}, torch {e['torch']}). Nets are untrained and inputs are random. Only errors "
+        "and cosines with the exact gradient come from training, with one seed. The same cost differs by "
+        "some percent from table to table. No penalty is free: where a cost is below the floor, or below 1, "
+        "our convolutions and pools have sped up the loss itself."
     )
 
 
 def _methods(nets: Found, training: Found | None) -> str:
-    """One row a way, one column a net; error and angle where they were measured."""
+    """One row per way, one column per net; error and cosine where they were measured."""
     heads = [_head(net, n) for net, n in nets.items()]
     rows = [["way", *[f"cost, {h}" for h in heads], "error of σ", "cosine"]]
     for way in [w for w in WAYS if any(w.name in n["cost"] for n in nets.values())]:
         costs = [f"{n['cost'][way.name]:.2f}" if way.name in n["cost"] else "" for n in nets.values()]
         rows.append([way.name, *costs, *_quality(way.name, training)])
     notes = (
-        "Error of σ: that of the batch's mean σ in the last epoch of training. Cosine: between the gradient "
-        "of the penalty and the exact one's, at the end of training. Where a cost is missing, the way does "
-        "not work on this net (fused attention has no second derivatives) or was too slow to measure."
+        "Error of σ: the error of the batch's mean σ in the last epoch of training. Cosine: between the "
+        "gradient of the penalty and the gradient of the exact penalty, at the end of training. A missing "
+        "cost means that the way does not work on this net (fused attention has no second derivatives), or "
+        "that it was too slow to measure."
     )
     return f"## Every way\n\n{notes}\n\n{markdown_table(rows)}\n\n![Cost against error](cost-and-error.svg)"
 
@@ -89,16 +90,15 @@ def _parts(nets: Found) -> str:
     parts = next(iter(nets.values()))["parts"]
     rows += [[part, *[f"{n['parts'][part]:.2f}" for n in nets.values()]] for part in parts]
     text = (
-        "Parts of a step with the spectral penalty, in units of the plain forward and backward pass: the "
-        "forward pass, recorded; Jᵀu; J v, which meets the cotangents of Jᵀu call by call and takes the "
-        "terms of the gradient from both; the backward pass. The last row is a backward pass that carries "
-        "the terms alone. In a step one pass carries them and the loss, so that the rows sum up to more than "
-        "a step. By "
-        "operation count a forward pass is 1/3 and a backward pass 2/3. Jᵀu, J v and the terms "
-        "are 1/3 each, which puts the floor at 2.0. Where a part is "
-        "below, rules of our own made up for it: pooling in 2×2 windows and convolutions of grey images "
-        "are faster than PyTorch's. Where it is above, it is the recording, call by call in Python, "
-        "which small batches feel, or the transposed convolutions, which kernels are not tuned for."
+        "Parts of a step with the spectral penalty, in units of the plain forward and backward pass. The "
+        "parts are the recorded forward pass, Jᵀu, J v with the terms of the gradient, and the backward "
+        "pass. J v forms the terms call by call, together with the cotangents of Jᵀu. The last row is a "
+        "backward pass of the terms alone. In a step, one pass carries both the terms and the loss, so the "
+        "rows sum up to more than a step. By operation count a forward pass is 1/3 and a backward pass is "
+        "2/3. Jᵀu, J v and the terms are 1/3 each, so the floor is 2.0. A part can be below its count, since "
+        "our own pooling in 2×2 windows and our convolutions of grey images are faster than PyTorch's. A "
+        "part can be above it for two reasons. Recording is done call by call in Python, which is "
+        "noticeable with small batches. Transposed convolutions use kernels that are not tuned for them."
     )
     return f"## Where the time goes\n\n{text}\n\n{markdown_table(rows)}"
 
@@ -125,9 +125,9 @@ def _memory(nets: Found) -> str:
                 [way.name, *[f"{m[way.name] / m['plain']:.1f}" if way.name in m else "" for m in memories]]
             )
     text = (
-        "The tensors that live at most in the first two steps, without the weights, divided by those of "
-        "plain steps. Gradients and what the optimizer keeps are among them. J and the loss of the first "
-        "step live on into the second, and the model is verified, too."
+        "Peak memory of tensors in the first two steps, without the weights, divided by the same of plain "
+        "steps. Gradients and the optimizer's state are included. J and the loss of the first step live on "
+        "into the second. The model is also verified in these steps."
     )
     return f"## Memory\n\n{text}\n\n{markdown_table(rows)}"
 
@@ -138,8 +138,8 @@ def _training(training: Found) -> str:
     rows = [["way", *[f"epoch {n}" for n in shown]]]
     rows += [[name, *[f"{e[n - 1]:.1%}" for n in shown]] for name, e in training["error"].items()]
     text = (
-        f"LeNet on {training['data']}, batch 32, learning rate 0.01, λ = 0.01, trained with the first way; "
-        "the others watch the same batches, each with its own memory."
+        f"LeNet on {training['data']}, batch 32, learning rate 0.01, λ = 0.01, trained with the first way. "
+        "The others watch the same batches, each with its own memory."
     )
     return f"## Error of σ in training\n\n{text}\n\n{markdown_table(rows)}"
 
@@ -152,8 +152,8 @@ def _curve(curve: Found) -> str:
 
 def _measuring(rows: list[Found]) -> str:
     text = (
-        "`spectral_norm(linearize(net, x), tol=1e-3)` beside `torch.func.jacrev` with `svdvals`, on a LeNet, "
-        "in turns in one run."
+        "`spectral_norm(linearize(net, x), tol=1e-3)` against `torch.func.jacrev` with `svdvals`, on a "
+        "LeNet. Both are measured in turns in one run."
     )
     lines = [["outputs", "images", "times faster", "largest relative difference"]]
     lines += [
@@ -164,7 +164,7 @@ def _measuring(rows: list[Found]) -> str:
 
 
 def picture(found: Found) -> Figure | None:
-    """Cost against error of σ, a dot a way; None before both are measured."""
+    """Cost against error of σ, one dot per way; None before both are measured."""
     if "training" not in found or not found.get("methods"):
         return None
     cost = next(iter(ordered(found["methods"]).values()))["cost"]
@@ -177,7 +177,7 @@ def picture(found: Found) -> Figure | None:
         costs, errors = [cost[name] for name in mine], [100 * error[name][-1] for name in mine]
         axes.scatter(costs, errors, s=48, color=colour, label=LABELS[kind], zorder=3)
         labels += [(*place, name, colour) for name, *place in zip(mine, costs, errors, strict=True)]
-    for x, y, name, colour in labels:  # above and below by turns, so that the names in a row do not meet
+    for x, y, name, colour in labels:  # above and below by turns, so that names in a row do not overlap
         before = sum(other < x and abs(height - y) < ROW for other, height, *_ in labels)
         offset = (5, -15) if before % 2 else (5, 10)
         axes.annotate(name, (x, y), offset, textcoords="offset points", fontsize=8, color=colour)

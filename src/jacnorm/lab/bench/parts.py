@@ -18,11 +18,11 @@ from .timing import Batch
 
 Result = TypeVar("Result")
 ROUNDS = 30
-SECONDS = 4.0  # in all; a large net has fewer rounds
+SECONDS = 4.0  # for all rounds; a large net has fewer
 
 
 def shares(model: nn.Module, batch: Batch) -> dict[str, float]:
-    """Median time of each part over that of a plain forward and backward pass, taken in turns."""
+    """Median time of each part, in units of the plain forward and backward pass of the same round."""
     begin, found = time.thread_time(), list[dict[str, float]]()
     while len(found) < ROUNDS and (len(found) < 3 or time.thread_time() - begin < SECONDS):
         parts = _once(model, batch)
@@ -32,14 +32,14 @@ def shares(model: nn.Module, batch: Batch) -> dict[str, float]:
 
 
 def _once(model: nn.Module, batch: Batch) -> dict[str, float] | None:
-    """None if the model was verified in between: a large net has few rounds, half of them of this kind."""
+    """None if the model was verified in this round. For a large net, that is half of its few rounds."""
     x, labels, _ = batch
     clock = _Clock()
     output = clock.time("forward", lambda: model(x))
     clock.time("backward", F.cross_entropy(output, labels).backward)
     J = clock.time("recorded forward", lambda: linearize(model, x))
     loss = F.cross_entropy(J.output, labels)
-    # What the penalty hands over goes through the same graph again.
+    # The terms of the penalty go through the same graph again.
     clock.time("backward of the recorded", lambda: loss.backward(retain_graph=True))
     u = normalized(J.output.detach())
     pairing = Pairing()

@@ -1,4 +1,4 @@
-"""What other libraries do, written out. Each makes (x, index) -> (output, σ of each sample)."""
+"""The ways of other libraries, written out. Each makes (x, index) -> (output, σ of each sample)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Estimate = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 def _run(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The input, as a leaf, and the output."""
+    """The input as a leaf, and the output."""
     x = x.detach().requires_grad_()
     with _written_out():
         return x, model(x)
 
 
 def _written_out() -> AbstractContextManager[None]:
-    """Attention off its fused kernel, which has neither forward nor second derivatives."""
+    """Attention without its fused kernel, which has neither forward nor second derivatives."""
     return sdpa_kernel(SDPBackend.MATH)
 
 
@@ -42,8 +42,8 @@ def frobenius(model: nn.Module) -> Estimate:
 
 
 def push(model: nn.Module, precision: torch.dtype | None = None) -> Estimate:
-    """J v beside the loss, without gradients of its own, as flow models need it. (This one is ours.)"""
-    J = None  # kept until the next step's takes its place, as in a loop that people write
+    """J v beside the loss, without gradients of J v, as flow models need it. (This one is ours.)"""
+    J = None  # kept until the next step replaces it, as in a usual training loop
 
     def estimate(x: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
         nonlocal J
@@ -75,7 +75,7 @@ def unrolled(model: nn.Module) -> Estimate:
 
 
 def double_backward(model: nn.Module, rounds: int) -> Estimate:
-    """Power iteration on JᵀJ by autograd alone, followed through every round, as imaging codes do."""
+    """Power iteration on JᵀJ by autograd alone. Gradients go through every round, as in imaging codes."""
 
     def estimate(x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         x, output = _run(model, x)
@@ -92,7 +92,7 @@ def double_backward(model: nn.Module, rounds: int) -> Estimate:
 
 
 def rows_and_svd(model: nn.Module) -> Estimate:
-    """The paper's analytical norm (appendix A.3): a backward pass for every output, and PyTorch's own SVD."""
+    """The paper's analytical norm (appendix A.3): one backward pass per output, and PyTorch's SVD."""
 
     def estimate(x: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
         x, output = _run(model, x)
@@ -104,7 +104,7 @@ def rows_and_svd(model: nn.Module) -> Estimate:
 
 
 def dual_numbers(model: nn.Module) -> Estimate:
-    """‖J v‖ by PyTorch's forward-mode AD, v from one backward pass of a random u."""
+    """‖J v‖ by PyTorch's forward-mode AD; v comes from one backward pass of a random u."""
 
     def estimate(x: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
         x, output = _run(model, x)

@@ -1,4 +1,4 @@
-"""How good the estimates are: the error of σ as a network trains, and the angle to the exact gradient."""
+"""How good the estimates are: the error of σ during training, and the cosine with the exact gradient."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ..evaluate.common import progress
 from ..nets import LeNet
 from .ways import DEFAULT, EXACT, WEIGHT, Penalize, Way
 
-PROBED = 50  # batches an epoch at which all ways estimate σ
+PROBED = 50  # batches per epoch on which all ways estimate σ
 
 
 class Following:
-    """A LeNet trained with the default; every other way watches the same batches with a memory of its own."""
+    """A LeNet trained with the default. Every other way watches the same batches and has its own memory."""
 
     def __init__(self, data: DataSet, ways: Sequence[Way], batch_size: int = 32, seed: int = 0):
         torch.manual_seed(seed)
@@ -30,7 +30,7 @@ class Following:
         self.batch_size, self._order = batch_size, torch.Generator().manual_seed(seed)
 
     def epoch(self) -> dict[str, float]:
-        """Train for one; the mean over probed batches of |mean estimate − mean σ| / mean σ."""
+        """Train for one epoch. Returns |mean estimate − mean σ| / mean σ, the mean of probed batches."""
         errors: dict[str, list[float]] = {name: [] for name in self.ways}
         count = -(-len(self.split) // self.batch_size)
         with progress(count, "training", " batches") as bar:
@@ -48,7 +48,7 @@ class Following:
         return {name: sum(found) / len(found) for name, found in errors.items()}
 
     def _values(self, x: Tensor, index: Tensor, default: Tensor, all_of_them: bool) -> dict[str, float]:
-        """The penalty of each way; those with a memory see every batch."""
+        """The penalty of each way. Ways with a memory see every batch."""
         values = {DEFAULT: default.item()}
         for name, way in self.ways.items():
             if name != DEFAULT and (all_of_them or "index=" in name or "stored" in name):
@@ -61,7 +61,7 @@ class Following:
         self.optimizer.step()
 
     def cosines(self, images: int = 256) -> dict[str, float]:
-        """Between the gradient of each way's penalty and that of the exact one, with what they remember."""
+        """Between the gradient of each way's penalty, with the memory it has, and the exact gradient."""
         index = torch.arange(images)
         x = self.split.images[index]
         exact = _gradient(self.net, EXACT.make(self.net), x, index)
@@ -70,7 +70,7 @@ class Following:
 
 
 def _value(way: Penalize, x: Tensor, index: Tensor) -> float:
-    """With a backward pass, since some ways learn from it; the gradients are thrown away."""
+    """The penalty, with a backward pass, since some ways learn from it. The gradients are thrown away."""
     _, penalty = way(x, index)
     penalty.backward()
     return penalty.item()

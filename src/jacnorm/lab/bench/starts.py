@@ -1,4 +1,4 @@
-"""Where the iteration should start: products taken against the cosine of the gradient with the exact one."""
+"""Where the iteration should start. Each way has a cost in products and a cosine with the exact gradient."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .zoo import Pupil
 
 BATCH = 32
 STEPS = 150  # of training
-WATCHED = 75  # of these, the last, in which those with a memory look on
-TRIED = 2  # batches that no way has seen, and over which numbers are averaged
+WATCHED = 75  # the last of these steps; ways with a memory watch them
+TRIED = 2  # batches that no way has seen; numbers are means over them
 
 
 class FromLossGradient(SpectralPenalty):
-    """u is the gradient of the loss in the scores, were the predicted class the label; of images, the
-    output."""
+    """u is the gradient of the loss with respect to the scores, with the predicted class as the label.
+    If the output is an image or a single number, u is the output."""
 
     def _first(self, J: Linearization) -> Tensor:
         z = J.output.detach()
@@ -35,7 +35,7 @@ class FromLossGradient(SpectralPenalty):
 
 
 class FromMean(SpectralPenalty):
-    """u is the mean vector of the batches before, each turned to the side of the others."""
+    """u is the mean vector of earlier batches. Signs are flipped so that all vectors agree."""
 
     mean: Tensor | None = None
 
@@ -51,14 +51,14 @@ class FromMean(SpectralPenalty):
 
 
 class Refined(SpectralPenalty):
-    """J v takes the place of u in the gradient: a product more."""
+    """J v replaces u in the gradient. This takes one more product."""
 
     def _begin(self, J: Linearization, rows: Tensor | None) -> tuple[Tensor, bool]:
         return super()._begin(J, rows)[0], True
 
 
 class Trusting(SpectralPenalty):
-    """u stays in the gradient, though it comes from other samples: a product less."""
+    """u stays in the gradient, although it comes from other samples. This saves one product."""
 
     def _begin(self, J: Linearization, rows: Tensor | None) -> tuple[Tensor, bool]:
         return super()._begin(J, rows)[0], False
@@ -87,7 +87,7 @@ STARTS: tuple[tuple[str, type[SpectralPenalty], dict[str, Any]], ...] = (
     ("J on a random v, refined", Refined, {"start": "random"}),
     ("index=", SpectralPenalty, {"index": True}),
 )
-MOST = {"recent samples": (1, 2, 3, "auto"), "scores": (1, 2, 3)}  # rounds; of the others 1 and 2
+MOST = {"recent samples": (1, 2, 3, "auto"), "scores": (1, 2, 3)}  # rounds; the others take 1 and 2
 TRIALS = tuple(
     _trial(name, kind, rounds, **options)
     for name, kind, options in STARTS
@@ -96,7 +96,7 @@ TRIALS = tuple(
 
 
 def starts(pupil: Pupil, steps: int = STEPS) -> dict[str, Any]:
-    """Of one net, untrained and trained: products, cosine and error of σ of each way."""
+    """Products, cosine and error of σ of each way, for one net before and after training."""
     with torch.random.fork_rng(), progress(steps, pupil.name, " steps") as bar:
         torch.manual_seed(0)
         lesson = Lesson(pupil)
@@ -108,13 +108,13 @@ def starts(pupil: Pupil, steps: int = STEPS) -> dict[str, Any]:
 
 
 class Lesson:
-    """One net that learns, with every way looking on."""
+    """The training of one net, which every way watches."""
 
     def __init__(self, pupil: Pupil):
         self.pupil, self.net = pupil, pupil.make()
         self.x, self.targets = pupil.data()
         self.optimizer = torch.optim.Adam(self.net.parameters(), lr=2e-3)
-        self.count = min(len(self.x) - TRIED * BATCH, 30 * BATCH)  # few enough to come by several times
+        self.count = min(len(self.x) - TRIED * BATCH, 30 * BATCH)  # few, so that each is seen several times
         self.order = torch.empty(0, dtype=torch.long)
         self.penalties = {(way.name, way.rounds): way.make() for way in TRIALS}
 
@@ -137,7 +137,7 @@ class Lesson:
         return linearize(self.net, self.x[rows], at=self.pupil.at)
 
     def tried(self) -> list[dict[str, Any]]:
-        """New samples, or with index= those that came by last."""
+        """All ways, tried on new samples; with index= on samples that were seen in training."""
         return [self._tried(way) for way in TRIALS]
 
     def _tried(self, way: Trial) -> dict[str, Any]:

@@ -9,19 +9,20 @@ from matplotlib.figure import Figure
 from ..figures.common import tidy
 from ..wording import markdown_table
 
-Found = dict[str, Any]  # net -> "untrained", "trained" -> a dict for each way
+Found = dict[str, Any]  # net -> "untrained" or "trained" -> one dict per way
 ASKED = 0.9  # cosine
 
 
 def starts_in_words(found: Found) -> str:
     text = (
-        "Where the iteration starts, on small networks that learn real things (digits, text). Each number is "
-        "the cosine between the gradient of the penalty and that of the exact one, on new batches of 32 "
-        "(with `index=`, on known ones), first of the untrained network, then after training without a "
-        "penalty; a way with a memory has looked on at the last steps. Products are sweeps of J or Jᵀ, "
-        "without the terms; with `rounds=auto` they are a mean. Without `index=` the default is *recent "
-        "samples* with one round. Where the directions that it finds are too far from those of ten rounds "
-        f"more, a warning names `index=` and `iterations=`. Here that is so on {_warned(found)}."
+        "Starts of the iteration, compared on small networks that learn from real data (digits, text). Each "
+        "cell has two cosines between the gradient of the penalty and the exact gradient: for the untrained "
+        "network, and after training without a penalty. They are taken on new batches of 32; with `index=`, "
+        "on samples seen in training. Ways with a memory have watched the last steps. Products are sweeps of "
+        "J or Jᵀ, without the terms; with `rounds=auto` the table has their mean. Without `index=` the "
+        "default is *recent samples* with one round. If its directions are too far from the directions after "
+        "ten more rounds, a warning names `index=` and `iterations=`. Here it warns on "
+        f"{_warned(found)}."
     )
     return f"## Where to start\n\n{text}\n\n{_table(found)}\n\n![Products against cosine](starts.svg)"
 
@@ -54,7 +55,7 @@ def _ways(found: Found) -> list[dict[str, Any]]:
 
 
 def picture_of_starts(found: Found) -> Figure | None:
-    """Of the trained nets: products against the mean cosine, a line a start; None if it was not measured."""
+    """Products against the mean cosine of the trained nets, one line per start; None if not measured."""
     if "starts" not in found:
         return None
     nets = found["starts"]
@@ -69,7 +70,7 @@ def picture_of_starts(found: Found) -> Figure | None:
     for (name, places), marker in zip(curves.items(), "os^vD<>*Ph", strict=False):
         axes.plot(*zip(*places, strict=True), marker=marker, label=name, linewidth=1.2)
     axes.axhline(ASKED, color="black", linewidth=0.8, linestyle=":")
-    axes.set_xlabel("products with J and Jᵀ in a step")
+    axes.set_xlabel("products with J and Jᵀ per step")
     axes.set_ylabel("cosine with the exact gradient, mean over trained nets")
     axes.legend(frameon=False, fontsize=8)
     tidy(axes)

@@ -1,4 +1,4 @@
-"""What `jacnorm bench` can measure. Each suite gives plain numbers, which go into one JSON file."""
+"""The suites of `jacnorm bench`. Each gives plain numbers, which go into one JSON file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ON_EVERY_NET = (
     *(PUSH, PUSH_HALF, PUSH_BY_TORCH, BY_HAND),
 )
 EPOCHS = 15
-OUTPUTS = (10, 1000)  # of the nets that are measured
+OUTPUTS = (10, 1000)  # of the nets on which measuring is timed
 TRANSFORMERS = tuple(n for n in NETS if n.startswith(("vit", "transformer")))
 LARGE = ("vgg16", "resnet18", "vit-192", "vit-128, 256 tokens", "vit-128, 1024 tokens")  # minutes for these:
 UNABLE = (
@@ -51,7 +51,7 @@ SLOW = ("spectral, budget=1.3", EXACT.name, "double-backward power iteration, 10
 
 
 def methods(network: Network, width: float) -> dict[str, Any]:
-    """The ways on one net: their costs and the memory they take."""
+    """Costs and memory of the ways on one net."""
     net = network.net
     model, samples = make(net, width=width), batch(net, network.batch)
     ways = _ways_on(network)
@@ -76,7 +76,7 @@ def methods(network: Network, width: float) -> dict[str, Any]:
 
 
 def _cosine_in_half(model: nn.Module, x: Tensor) -> float:
-    """Of the penalty's gradient in bfloat16 with that in float32."""
+    """The cosine between the penalty's gradients in bfloat16 and in float32."""
     found = cosine(model, lambda precision: linearize(model, x, precision=precision))
     assert found is not None  # these nets have gradients
     return found
@@ -109,7 +109,7 @@ def measuring_speed(images: int = 10_000) -> dict[str, Any]:
 
 
 def training(data: str, data_root: Path | None, epochs: int = EPOCHS) -> dict[str, Any]:
-    """Error of σ after each epoch, and the angle of the gradients at the end."""
+    """Error of σ in each epoch, and the cosines of the gradients at the end."""
     ways = [w for w in WAYS if w.estimates and "10 rounds" not in w.name and "analytical" not in w.name]
     following = quality.Following(load(data, data_root), ways)
     errors = []

@@ -1,4 +1,4 @@
-"""Whether a target is met: σ as it is measured in training, from starting weights that are far apart."""
+"""Whether a target is met: σ measured during training, with starting weights that are far apart."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from .nets import Blocks
 from .zoo import WIDTH, Data, Patches, digits
 
 BATCH = 32
-FACTORS = (0.01, 1.0, 100.0)  # of the middle weight
-POINTS = 45  # of a curve; the last third are 15
+FACTORS = (0.01, 1.0, 100.0)  # times the middle weight
+POINTS = 45  # per curve; the last third has 15
 MEASURED = 256  # samples
 LATENT = 16
 NEAR = 0.05
@@ -39,15 +39,15 @@ def steered(weight: float, target: float) -> NormPenalty:
 
 @dataclass(frozen=True)
 class Aim:
-    """A network, what it learns from, and which σ it shall have."""
+    """A network, its data, and the σ that it should reach."""
 
     name: str
     make: Callable[[], nn.Module]
     data: Callable[[Path | None], Data]
     target: float
-    middle: float  # about the weight that leads there
+    middle: float  # a weight that leads about there
     steps: int
-    rate: float = 2e-3  # of Adam; of SGD where there is momentum
+    rate: float = 2e-3  # of Adam, or of SGD if momentum is given
     momentum: float | None = None
 
 
@@ -67,7 +67,7 @@ def small_images(root: Path | None) -> Data:
 
 
 def table(_: Path | None) -> Data:
-    """Breast cancer, 569 samples of 30 measures."""
+    """Breast cancer: 569 samples with 30 features."""
     from sklearn.datasets import load_breast_cancer
 
     x, y = (torch.from_numpy(part) for part in load_breast_cancer(return_X_y=True))
@@ -144,7 +144,7 @@ class Lesson:
         )
 
     def slow_down(self, done: float) -> None:
-        """The learning rate falls to a tenth in half a cosine, as it does where people train."""
+        """The learning rate falls to a tenth along half a cosine, as is usual in training."""
         rate = self.rate * (0.55 + 0.45 * math.cos(math.pi * done))
         if isinstance(self.optimizer, SGD):
             self.optimizer.learning_rate = rate
@@ -165,7 +165,7 @@ class Lesson:
         self.optimizer.step()
 
     def sigma(self) -> float:
-        """As in training: a batch norm takes the statistics of batches."""
+        """The mean σ in training mode: batch norm uses the statistics of each batch."""
         net, draw = copy.deepcopy(self.net), self.draw.get_state()
         with torch.no_grad():
             found = [self._norms(linearize(net, x)) for x in self.measured().split(BATCH)]
@@ -176,19 +176,19 @@ class Lesson:
         return spectral_norm(J).sigma
 
     def measured(self) -> Tensor:
-        """The same samples each time."""
+        """The samples on which σ is measured, the same each time."""
         return self.x[torch.linspace(0, len(self.x) - 1, MEASURED).long()]
 
     @torch.no_grad()
     def score(self) -> float:
-        """Accuracy on what it was trained on."""
+        """Accuracy on training data."""
         self.net.eval()
         x, labels = self.x[:5000], self.labels[:5000]
         return float((self.net(x).argmax(1) == labels).float().mean())
 
 
 class Duel(Lesson):
-    """A critic and its generator, with the loss of Wasserstein GANs; σ is of images in between."""
+    """A critic and its generator with the Wasserstein loss. σ is taken between real and made images."""
 
     def __init__(self, aim: Aim, root: Path | None):
         super().__init__(aim, root)
@@ -208,7 +208,7 @@ class Duel(Lesson):
         self.other.step()
 
     def slow_down(self, done: float) -> None:
-        """A game does not settle: both players go on at their rates."""
+        """The rates stay constant, since a game between two players does not settle."""
 
     def made(self, count: int) -> Tensor:
         made: Tensor = self.generator(torch.randn(count, LATENT, generator=self.draw))
@@ -223,7 +223,7 @@ class Duel(Lesson):
 
     @torch.no_grad()
     def score(self) -> float:
-        """By how much real images score higher."""
+        """How much higher real images score than made ones, on average."""
         rows = self.rows(1000)
         return float(self.net(self.x[rows]).mean() - self.net(self.made(1000)).mean())
 

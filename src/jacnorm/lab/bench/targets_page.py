@@ -10,7 +10,7 @@ from ..figures.common import tidy
 from ..wording import markdown_table
 from .targets import NEAR, last_third
 
-Found = dict[str, Any]  # net -> "target", "middle", "runs": a dict for each starting weight
+Found = dict[str, Any]  # net -> "target", "middle" and "runs", one dict per starting weight
 COLOURS = ("#3a86c8", "#2f9e6e", "#c1440e")
 
 
@@ -18,18 +18,18 @@ def targets_in_words(found: Found) -> str:
     runs = [(net["target"], run) for net in found.values() for run in net["runs"]]
     met = sum(is_met(target, run) for target, run in runs)
     text = (
-        "`SpectralPenalty(weight, target=…)` without `index=`, at a constant learning rate, from a "
-        "hundredth of a middle weight, from this weight, and from a hundred times it. σ is measured, "
-        "not estimated, on 256 samples of the training data, at 45 moments; a batch norm takes the "
-        "statistics of batches, as in training. The table has σ in units of the target: at the end, "
-        "on average over the last third, and the lowest and highest there. Met: the end and the "
-        f"average of the last third are within {NEAR:.0%}. That is so in {met} of {len(runs)} "
-        "trainings. Single moments scatter more, as σ does from step to step at a constant learning "
-        "rate. The score is the accuracy on training data; of the critic, by how much real images "
-        "score higher. The critic and its generator move σ by a factor of three at a fixed weight, "
-        "too: there a target holds on average only."
-        " A penalty only pushes down: the transformer soon knows its digits by heart, nothing pushes its "
-        "σ up any more, and σ ends below the target while λ falls."
+        "`SpectralPenalty(weight, target=…)` without `index=`. Each net is trained from three starting "
+        "weights: a hundredth of a middle weight, the middle weight, and a hundred times it. The learning "
+        "rate falls to a tenth; in the game of critic and generator it is constant. σ is measured, not "
+        "estimated, on 256 training samples at 45 moments. Batch norm uses the statistics of each batch, as "
+        "in training. The table has σ in units of the target: at the end, on average over the last third, "
+        "and the lowest and highest value there. Met means that the end and the average of the last third "
+        f"are within {NEAR:.0%} of the target. That is so in {met} of {len(runs)} trainings. Single "
+        "moments scatter more, since σ changes from step to step. The score is the accuracy on training "
+        "data. For the critic, it says how much higher real images score. In this game σ varies by a factor "
+        "of three even at a fixed weight, so a target holds only on average. A penalty can only push σ down. "
+        "When a net knows its training data by heart, nothing pushes σ up any more. Then σ can end below the "
+        "target while λ falls."
     )
     title, drawn = "## A target instead of a weight", "![σ and λ over training](targets.svg)"
     return f"{title}\n\n{text}\n\n{_table(found)}\n\n{drawn}"
@@ -55,7 +55,7 @@ def _table(found: Found) -> str:
 
 
 def picture_of_targets(found: Found) -> Figure | None:
-    """A column a net: σ above, λ below; None if it was not measured."""
+    """One column per net, with σ above and λ below; None if not measured."""
     if "targets" not in found:
         return None
     nets = found["targets"]

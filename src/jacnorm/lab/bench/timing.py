@@ -1,4 +1,4 @@
-"""Cost: the time of an optimizer step over that of a plain step of the same model, in one run."""
+"""Cost: the time of an optimizer step, divided by the time of a plain step of the same model, in one run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Batch = tuple[Tensor, Tensor, Tensor]  # x, labels, index
 def stepper(
     model: nn.Module, make: Callable[[nn.Module], Penalize] | None, batch: Batch
 ) -> Callable[[], None]:
-    """One optimizer step on a copy of the model. The loss lives until the next takes its place."""
+    """One optimizer step on a copy of the model. The loss lives until the next step replaces it."""
     model = copy.deepcopy(model)
     x, labels, index = batch
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-6, momentum=0.8)
@@ -41,15 +41,16 @@ def stepper(
     return step
 
 
-SECONDS = 50.0  # of all ways together
+SECONDS = 50.0  # for all ways together
 ROUNDS = 3, 15  # at least and at most
-# Blocks before the first round. A model is verified at its first, second, fourth, eighth … visit: after two
-# blocks this falls into one round of three, and leaves the median alone. After one it would be two of three.
+# Blocks before the first round. A model is verified at its first, second, fourth, eighth … visit. After two
+# blocks, one of three rounds has a verification, which does not affect the median. After one block, two of
+# three rounds would have one.
 UNTIMED = 2
 
 
 def costs(model: nn.Module, ways: Sequence[Way], batch: Batch) -> dict[str, float]:
-    """Median over rounds in which every way has its turn, so that a busy machine slows all of them."""
+    """Median over rounds. Every way has its turn in each round, so a busy machine slows all of them."""
     steps = {way.name: stepper(model, way.make, batch) for way in ways}
     plain = stepper(model, None, batch)
     least, most = ROUNDS
@@ -71,7 +72,7 @@ def costs(model: nn.Module, ways: Sequence[Way], batch: Batch) -> dict[str, floa
 
 
 def block(step: Callable[[], None], count: int) -> float:
-    """Time of a step, on average over so many; of this thread alone, so that other processes do not count."""
+    """Mean time of so many steps. It is the time of this thread alone, so other processes do not count."""
     begin = time.thread_time()
     for _ in range(count):
         step()

@@ -1,4 +1,4 @@
-"""Every way to penalize a Jacobian: this library's, forms it decided against, and its peers'."""
+"""Ways to penalize a Jacobian: this library's ways, forms that it does not use, and ways of its peers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from . import forms, peers
 from .by_hand import by_hand
 
 WEIGHT = 0.01  # λ
-BLOCK = 4  # steps in a row; with every=4 one of them pays
+BLOCK = 4  # steps in a row; with every=4 one of them has the penalty
 
 # (x, index) -> (model(x), the penalty)
 Penalize = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -25,7 +25,7 @@ Penalize = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 class Way:
     name: str
     make: Callable[[nn.Module], Penalize]
-    kind: str = "ours"  # or "form", which we tried and did not take, or "peer"
+    kind: str = "ours"  # or "form", which we tried and do not use, or "peer"
     estimates: bool = True  # whether the penalty is λ times an estimate of the mean σ
     block: int = BLOCK
 
@@ -35,7 +35,7 @@ def _ours(
 ) -> Callable[[nn.Module], Penalize]:
     def make_for(model: nn.Module) -> Penalize:
         penalty = make()
-        J = None  # kept until the next step's takes its place, as in a loop that people write
+        J = None  # kept until the next step replaces it, as in a usual training loop
 
         def penalize(x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
             nonlocal J
@@ -78,7 +78,7 @@ WAYS = (
     Way(HALF, _ours(lambda: SpectralPenalty(WEIGHT), True, torch.bfloat16)),
     Way("spectral, index=, iterations=2", _ours(lambda: SpectralPenalty(WEIGHT, 2), True)),
     Way(RANDOM, _ours(lambda: SpectralPenalty(WEIGHT, start="random"), False)),
-    # A budget goes by the time from step to step, which is long where blocks meet.
+    # A budget looks at the time between steps, which is long between two blocks.
     Way(
         "spectral, budget=1.3",
         _ours(lambda: SpectralPenalty(WEIGHT, budget=1.3), True),

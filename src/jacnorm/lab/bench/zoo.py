@@ -1,6 +1,6 @@
-"""Small networks of many kinds, each with something real to learn: what starts of the iteration are tried on.
+"""Small networks of many kinds, each with real data. The starts of the iteration are compared on them.
 
-Images are scikit-learn's digits; texts are the sources of Python's own library. Nothing is downloaded.
+Images are scikit-learn's digits; texts are sources of Python's standard library. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Data = tuple[Tensor, Tensor]  # inputs and targets
 
 @dataclass(frozen=True)
 class Pupil:
-    """A network, what it learns, and where its Jacobian begins (None: at the input)."""
+    """A network, its data and loss, and the layer where its Jacobian begins (None: the input)."""
 
     name: str
     make: Callable[[], nn.Module]
@@ -41,7 +41,7 @@ class Pupil:
 
 
 class Patches(nn.Module):
-    """2×2 patches of a small image as tokens, each with its place."""
+    """2×2 patches of a small image as tokens, with embeddings of their positions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Patches(nn.Module):
 
 
 class Bert(nn.Module):
-    """Tokens in, the kind of text out: places, blocks, the mean over tokens."""
+    """Classifies texts: token and position embeddings, blocks, the mean over tokens."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Bert(nn.Module):
 
 
 class Attention(nn.Module):
-    """Causal, with rotary places."""
+    """Causal attention with rotary position embeddings."""
 
     angles: Tensor
 
@@ -102,7 +102,7 @@ class LlamaBlock(nn.Module):
 
 
 class Llama(nn.Module):
-    """A language model: the scores of what comes after each token, or after the last."""
+    """A language model: scores of the next token, after each token or after the last one."""
 
     def __init__(self, last: bool):
         super().__init__()
@@ -116,7 +116,7 @@ class Llama(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """An LSTM's last state, to the kind of text."""
+    """Classifies texts by the last state of an LSTM."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ class Recurrent(nn.Module):
 
 
 class UNet(nn.Module):
-    """A denoiser: down, up, and the noise that it sees taken away."""
+    """A denoiser: it goes down and up, and subtracts the noise that it finds."""
 
     def __init__(self, wide: int = 8):
         super().__init__()
@@ -168,7 +168,7 @@ class GraphNet(nn.Module):
 
 
 def critic() -> nn.Module:
-    """A score for an image, as of a GAN."""
+    """The critic of a GAN, which gives an image a score."""
     return nn.Sequential(
         *(nn.Conv2d(1, 16, 3, 2, 1), nn.LeakyReLU(0.2), nn.Conv2d(16, 32, 3, 2, 1)),
         *(nn.LeakyReLU(0.2), nn.Flatten(), nn.Linear(128, 1)),
@@ -189,7 +189,7 @@ def noisy() -> Data:
 
 
 def real_and_made() -> Data:
-    """Digits, and pixels of several mixed: 1 and −1."""
+    """Digits (1), and images with the pixels of several digits mixed (−1)."""
     x, _ = digits()
     generator = torch.Generator().manual_seed(1)
     rows = torch.randint(len(x), x.shape, generator=generator)
@@ -201,7 +201,7 @@ def real_and_made() -> Data:
 
 @cache
 def _texts() -> list[Tensor]:
-    """Each module's source as numbers; what is rare is 0."""
+    """The source of each module as numbers; rare symbols are 0."""
     sources = [Path(str(book.__file__)).read_text(encoding="utf-8")[:30_000] for book in BOOKS]
     usual = [c for c, _ in Counter("".join(sources)).most_common(SYMBOLS - 1)]
     numbers = {c: i + 1 for i, c in enumerate(usual)}
@@ -209,7 +209,7 @@ def _texts() -> list[Tensor]:
 
 
 def snippets() -> Data:
-    """And which of the modules each is of."""
+    """Snippets of the sources; the target is the module."""
     parts = [text.unfold(0, TOKENS, TOKENS) for text in _texts()]
     labels = torch.cat([torch.full((len(part),), i) for i, part in enumerate(parts)])
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(1))

@@ -1,4 +1,4 @@
-"""What a card says: numbers as words, rows and samples, ready for the page."""
+"""The content of a card: numbers in words, rows and samples, ready for the page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .numbers import interval, number, percent
 from .shown import Part, Shown, overall, shown
 from .subject import Kind
 
-CLASSES = 12  # with a row of their own
+CLASSES = 12  # that have a row each
 SMALL_CLASS = 10  # samples
 QUARTERS = ("lowest", "second", "third", "highest")  # quarters by σ
 LENGTH = {
@@ -25,8 +25,8 @@ LENGTH = {
     "changing every one of them by 0.01 has length {hundredth}.",
     "table": "Changes are counted in standard deviations of each feature over these rows: moving one "
     "feature by one standard deviation has length 1.",
-    "text": "Changes are made to the embedding of each token, the output of <code>{at}</code>; that of one "
-    "token has length {size} on average.",
+    "text": "Changes are made to the embedding of each token, the output of <code>{at}</code>. The embedding "
+    "of one token has length {size} on average.",
 }
 UNUSED = "These parameters play no part in the output:"
 EVALUATION_ONLY = "This was evaluation mode."  # the doctor's advice for training
@@ -41,7 +41,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Row:
-    """Some of the samples; σ as a bar from 5 % to 95 % with a mark at the median, in percent of the room."""
+    """A group of samples. Its bar of σ goes from 5 % to 95 % and marks the median, in percent of width."""
 
     name: str
     count: int
@@ -55,7 +55,7 @@ class Row:
 @dataclass(frozen=True, eq=False)
 class Content:
     title: str
-    about: str  # which data, in a line
+    about: str  # the data, in one line
     rerun: str
     facts: dict[str, str]  # versions, the weights' digest
     m: Measured
@@ -93,7 +93,7 @@ class Content:
             Tile(
                 "safe to first order",
                 number(self._reach),
-                "length of a change that cannot alter the class, median of those that are right",
+                "changes up to this length cannot alter the class (median of the samples that are right)",
             ),
             Tile(
                 "under noise",
@@ -112,7 +112,7 @@ class Content:
     def _bound_tile(self) -> Tile:
         b = self.m.bound
         if b.value is None:
-            return Tile("upper bound", "none", "the product of the layers' norms is not to be had; see below")
+            return Tile("upper bound", "none", "the product of the layers' norms is not available; see below")
         detail = f"product of the layers' norms: {self.times} times the largest σ"
         return Tile("upper bound of σ", number(b.value), detail)
 
@@ -128,7 +128,7 @@ class Content:
         return (
             f"At a typical {self.sample} a small change of length r moves the scores by at most "
             f"{number(self._median)}\u00a0·\u00a0r, and the right score leads by {lead}. "
-            f"{percent(float(self.m.right.double().mean()))} are classified correctly, and of "
+            f"{percent(float(self.m.right.double().mean()))} are classified correctly. Of "
             f"{self.m.attack.count:,} {self.sample}s {percent(self.m.attack.left[-1])} still are "
             f"{self.attackers}."
         )
@@ -136,7 +136,7 @@ class Content:
     @property
     def attackers(self) -> str:
         if self.kind == "text":
-            return "whichever of the tried changes of one token is made"
+            return "after every tried change of one token"
         return f"after four strong attacks, which change {self.strength}"
 
     @property
@@ -164,7 +164,7 @@ class Content:
 
     @property
     def length(self) -> str:
-        """How changes are measured. (Markup: it holds a name of the model's.)"""
+        """How changes are measured. (This is markup, since it has the name of a layer.)"""
         s = self.m.subject
         inputs = s.x[0].numel()
         size = ""
@@ -203,7 +203,7 @@ class Content:
 
     @property
     def rows(self) -> list[Row]:
-        """All together, then class by class, the most sensitive first; of many the ends."""
+        """All samples together, then each class, the most sensitive first. Of many classes only both ends."""
         y = self.m.subject.y.cpu()
         rows = [self._row(name, y == i) for i, name in enumerate(self.m.subject.classes) if (y == i).any()]
         rows.sort(key=lambda row: -row.mark)
@@ -217,7 +217,7 @@ class Content:
 
     @property
     def quarters(self) -> list[tuple[str, ...]]:
-        """σ from low to high, with what becomes of accuracy and margin."""
+        """Quarters of the samples from low to high σ, with their accuracy, margin and reach."""
         m = self.m
         found = []
         for name, of in zip(QUARTERS, m.sensitivity.sigma.argsort().tensor_split(4), strict=True):
@@ -259,7 +259,7 @@ class Content:
 
     @property
     def attacks(self) -> list[tuple[str, str, str, float]]:
-        """What is left after each: its name, the part, its interval, and the part in percent."""
+        """Per attack: its name, the part that is still right, its interval, and the part in percent."""
         a = self.m.attack
         names = ("no attack", *(("+ " if i else "") + name for i, name in enumerate(a.names)))
         parts = (a.clean, *a.left)
@@ -268,26 +268,26 @@ class Content:
     @property
     def beware(self) -> list[str]:
         m = self.m
-        not_here = f"{UNUSED} model.{m.subject.at}.weight."  # what J begins at, seen from there
+        not_here = f"{UNUSED} model.{m.subject.at}.weight."  # where J begins; not used from there on
         found = [w for w in m.diagnosis.warnings if not w.startswith(EVALUATION_ONLY) and w != not_here]
         if m.attack.alarm:
             found.insert(0, m.attack.alarm[0].upper() + m.attack.alarm[1:] + ".")
         if m.diagnosis.reason:
-            found.append(f"These calls have no rule and go by autograd: {m.diagnosis.reason}.")
+            found.append(f"These calls have no rule and use autograd: {m.diagnosis.reason}.")
         counts = torch.bincount(m.subject.y.cpu(), minlength=len(m.subject.classes))
         if few := [
             name for name, n in zip(m.subject.classes, counts.tolist(), strict=True) if 0 < n < SMALL_CLASS
         ]:
             some = ", ".join(few[:5]) + (" …" if len(few) > 5 else "")
-            found.append(f"Fewer than {SMALL_CLASS} samples of a class: {some}. Their rows say little.")
+            found.append(f"Fewer than {SMALL_CLASS} samples per class: {some}. Their rows say little.")
         low, high = wilson(m.attack.left[-1], m.attack.count)
         if high - low > 0.1:
             found.append(
-                f"{m.attack.count:,} {self.sample}s were attacked: what is left is known to "
-                f"±{50 * (high - low):.0f} points only. To attack more of them takes longer and says more."
+                f"{m.attack.count:,} {self.sample}s were attacked, so the part that is left is known only to "
+                f"±{50 * (high - low):.0f} points. Attacking more of them takes longer and says more."
             )
         if self.kind == "text":
-            found.append("A changed token may change what a text says: then another answer is no mistake.")
+            found.append("A changed token may change a text's meaning. Then another answer is no mistake.")
         return found
 
     @property

@@ -1,4 +1,4 @@
-"""What is seen on a card: curves as SVG, samples and directions as small pictures."""
+"""The pictures of a card: curves as SVG, samples and directions as small images."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ..pictures import to_svg
 from .measuring import Measured
 
 INK, BLUE, RED, GREY = "#1c1c22", "#005a8c", "#c43a31", "#8a8a94"
-POINTS = 2000  # of a scatter plot: more make the file heavy, and hide each other
+POINTS = 2000  # of a scatter plot; more would make the file large and hide each other
 NOISE_AXIS = {
     "images": "standard deviation of the noise on each pixel",
-    "table": "standard deviation of the noise, in those of each feature",
-    "text": "size of the noise, the embedding's own size = 1",
+    "table": "noise, in standard deviations of each feature",
+    "text": "size of the noise (1: the size of the embedding)",
 }
 
 
@@ -46,7 +46,7 @@ def histogram(m: Measured) -> str:
 
 
 def relation(m: Measured) -> str:
-    """σ and margin of each sample: what counts is how they go together."""
+    """σ and margin of each sample. Both count together."""
     sigma, margin, right = (t.numpy()[:POINTS] for t in (m.sensitivity.sigma, m.margin, m.right))
     figure, axes = _axes(3.4)
     axes.axhline(0, color=INK, linewidth=0.8)
@@ -59,7 +59,7 @@ def relation(m: Measured) -> str:
     axes.set_ylabel("margin, right score − best other")
     axes.set_xlim(left=0)
     axes.legend(frameon=False, fontsize=9)
-    return to_svg(figure, "card-margin", "Margin against σ, a point a sample")
+    return to_svg(figure, "card-margin", "Margin against σ, one point per sample")
 
 
 def noise(m: Measured) -> str:
@@ -101,14 +101,14 @@ def _per(m: Measured) -> str:
 
 
 def image(pixels: Tensor) -> str:
-    """A PNG as a data URI; where values leave [0, 1], the smallest is black and the largest white."""
+    """A PNG as a data URI. If values leave [0, 1], the smallest is black and the largest is white."""
     low, high = min(0.0, float(pixels.min())), max(1.0, float(pixels.max()))
     shown = ((pixels - low) / (high - low)).float().numpy()
     return _png(shown.transpose(1, 2, 0) if len(shown) == 3 else shown.mean(0))
 
 
 def direction(v: Tensor) -> str:
-    """Blue: more of it; red: less. Channels are added up."""
+    """The direction as a picture: blue is more, red is less. Channels are added up."""
     flat = v.sum(0).float().numpy()
     bound = float(np.abs(flat).max()) or 1.0
     return _png(flat, cmap="RdBu", vmin=-bound, vmax=bound)

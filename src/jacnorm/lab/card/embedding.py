@@ -1,4 +1,4 @@
-"""Tokens: the model from their embedding on, and an attack that changes one token."""
+"""The model from the embedding of its tokens on, and attacks that change one token."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..attacks.losses import cross_entropy
 
-TRIES = 50  # changed tokens that are run for each text
+TRIES = 50  # changes that are tried per text
 
 
 class FromEmbedding(nn.Module):
@@ -28,7 +28,7 @@ class FromEmbedding(nn.Module):
 
 
 def swapped(model: nn.Module, at: str, tokens: Tensor, labels: Tensor) -> Tensor:
-    """Which texts one changed token fools, (N,), among those that the gradient says raise the loss most."""
+    """Which texts one changed token fools, (N,). To first order, the tried changes raise the loss most."""
     module: Any = model.get_submodule(at)
     with torch.no_grad():
         embedded = module(tokens)
@@ -44,7 +44,7 @@ def swapped(model: nn.Module, at: str, tokens: Tensor, labels: Tensor) -> Tensor
 def swapped_at_random(
     model: nn.Module, at: str, tokens: Tensor, labels: Tensor, generator: torch.Generator
 ) -> Tensor:
-    """The same for changes that are drawn at random, without a look at gradients."""
+    """The same for changes drawn at random, without gradients."""
     module: Any = model.get_submodule(at)
     shape = (*tokens.shape, module.num_embeddings)
     drawn = torch.rand(shape, generator=generator, device=tokens.device)
@@ -52,7 +52,7 @@ def swapped_at_random(
 
 
 def blind_to(model: nn.Module, at: str, tokens: Tensor, labels: Tensor) -> int:
-    """For how many texts the loss has no gradient."""
+    """The number of texts for which the gradient of the loss is zero."""
     leaf = model.get_submodule(at)(tokens).detach().requires_grad_()
     with torch.enable_grad():
         loss = cross_entropy(FromEmbedding(model, at, tokens)(leaf), labels).sum()
@@ -61,7 +61,7 @@ def blind_to(model: nn.Module, at: str, tokens: Tensor, labels: Tensor) -> int:
 
 
 def _forbidden(module: Any, tokens: Tensor) -> Tensor:
-    """A token stays what it is; padding is not changed, and nothing is changed to it."""
+    """Forbidden changes: a token to itself, padding to a token, and a token to padding."""
     found = nn.functional.one_hot(tokens, module.num_embeddings).bool()
     if module.padding_idx is not None:
         found[tokens == module.padding_idx] = True

@@ -1,4 +1,4 @@
-"""From a model and data to the file."""
+"""Making the file of a card from a model and data."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def to_html(content: Content) -> str:
 
 
 def _check(path: Path, epsilon: float | None, attacked: int) -> None:
-    """Before the work, not after it."""
+    """Checks before the work starts."""
     if not path.absolute().parent.is_dir():
         raise UsageError(f"{path}: there is no folder {path.parent}")
     if path.is_dir():

@@ -25,7 +25,7 @@ from .subject import CHUNK, CardError, Rescaled, Subject, in_box
 NOISE = {"images": (0.1, 0.2, 0.3, 0.5), "table": (0.1, 0.25, 0.5, 1.0), "text": (0.1, 0.25, 0.5, 1.0)}
 EPSILON = {"images": 8 / 255, "table": 0.25, "text": 0.0}
 SHOWN = {"images": 6, "table": 3, "text": 3}  # the most and the least sensitive
-BOUNDED = 4  # samples that the product of layers is taken at; of piecewise linear networks it is the same
+BOUNDED = 4  # samples at which the product of layers is taken; for piecewise linear networks it is the same
 EXAMINED = 8
 LARGEST = 1 << 24  # numbers that an attack on tokens holds at a time
 
@@ -41,7 +41,7 @@ class Noise:
 
 @dataclass(frozen=True)
 class Attack:
-    """What part of the samples stands the attacks up to each, and what makes that doubtful."""
+    """The part of the samples that withstands the first attacks, up to each, and doubts about it."""
 
     clean: float
     names: tuple[str, ...]
@@ -53,10 +53,10 @@ class Attack:
 
 @dataclass(frozen=True)
 class ProductBound:
-    """The product of the layers' norms at the most sensitive samples; or why there is none."""
+    """The product of the layers' norms at the most sensitive samples, or the reason why there is none."""
 
     value: float | None
-    times: float | None  # how much it is of their σ
+    times: float | None  # how many times their σ it is
     reason: str | None
 
 
@@ -66,7 +66,7 @@ class Measured:
     sensitivity: Sensitivity
     margin: Tensor  # of each sample, negative where the model is wrong
     shown: Tensor  # the most sensitive, then the least sensitive
-    vectors: SingularVectors  # of those
+    vectors: SingularVectors  # of the shown samples
     overall: Tensor | None  # of a table: each feature's part of σ², mean over the samples
     noise: Noise
     attack: Attack
@@ -79,7 +79,7 @@ class Measured:
 
     @property
     def reach(self) -> Tensor:
-        """margin / (√2 σ): to first order no shorter change alters the class; 0 where it is wrong already."""
+        """margin / (√2 σ). To first order no shorter change alters the class. 0 where the class is wrong."""
         tiny = torch.finfo(self.margin.dtype).tiny
         return (self.margin / (sqrt(2) * self.sensitivity.sigma.clamp_min(tiny))).clamp_min(0)
 
@@ -126,7 +126,7 @@ def _in_box(subject: Subject, attacked: int, epsilon: float, seed: int) -> tuple
 
 
 def chosen(count: int, attacked: int) -> Tensor:
-    """Evenly over all samples, since those of a class may stand together."""
+    """Positions spread evenly over all samples, since samples of a class may stand together."""
     return torch.linspace(0, count - 1, min(count, attacked)).round().long()
 
 
@@ -205,8 +205,8 @@ def _bound(subject: Subject, found: Sensitivity) -> ProductBound:
 
 @torch.no_grad()
 def _product(subject: Subject, x: Tensor) -> Tensor:
-    """What comes before the first layer, units and normalization, counts as one with it: the product of the
-    largest scale of one with that of the other would tell of units alone."""
+    """The product of the layers' norms. Units and normalization count as part of the first layer. With a
+    factor of their own, the bound would mostly depend on units."""
     model = subject.model
     first = subject.at or _first_layer(model)
     if first is None or subject.at is not None:
@@ -215,7 +215,7 @@ def _product(subject: Subject, x: Tensor) -> Tensor:
 
 
 def _first_layer(model: nn.Module, name: str = "") -> str | None:
-    """The linear layer or convolution that all of the input passes through first, where that is plain."""
+    """The first linear layer or convolution, if it is clear that all of the input passes through it."""
     while isinstance(model, Rescaled | Normalized):
         part = "model" if isinstance(model, Rescaled) else "body"
         model, name = model.get_submodule(part), f"{name}{part}."

@@ -19,10 +19,10 @@ OVERALL = 10  # of a table
 
 @dataclass(frozen=True)
 class Part:
-    """Of a sample: a feature or a token, how much of the direction it is, and its value."""
+    """A feature or a token of a sample: its part of the direction, and its value."""
 
     name: str
-    weight: float  # of a feature its part of v, of a token its part of ‖v‖²
+    weight: float  # for a feature its entry of v, for a token its part of ‖v‖²
     value: str = ""
 
 
@@ -44,12 +44,12 @@ class Shown:
 
 
 def shown(m: Measured) -> list[Shown]:
-    """First the most sensitive, then as many of the least."""
+    """The most sensitive samples, then as many of the least sensitive."""
     return [_one(m, n, int(i)) for n, i in enumerate(m.shown)]
 
 
 def overall(m: Measured) -> list[Part]:
-    """Of a table: the features that σ² comes from, on average."""
+    """For a table, the features that contribute most to σ², on average."""
     if m.overall is None:
         return []
     top = m.overall.argsort(descending=True)[:OVERALL].tolist()

@@ -1,4 +1,4 @@
-"""What a card is about: a model, samples with labels, and the units in which changes are counted."""
+"""The subject of a card: a model, samples with labels, and the units of changes."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ CHUNK = 500
 
 
 class CardError(UsageError):
-    """A model or data that no card can be made of; the message says what and where."""
+    """No card can be made of this model or data. The message says why, and where."""
 
 
 class Rescaled(nn.Module):
-    """A model that takes p where x = shift + scale · p."""
+    """The model as a function of p, where x = shift + scale · p."""
 
     shift: Tensor
     scale: Tensor
@@ -54,7 +54,7 @@ class Subject:
     classes: tuple[str, ...]
     names: tuple[str, ...]  # of features or of tokens
     at: str | None  # the embedding, for tokens
-    units: str  # what a change of the input is measured in
+    units: str  # of a change of the input
 
     @property
     def sample(self) -> str:
@@ -69,7 +69,7 @@ def make_subject(
     names: Sequence[str] | None = None,
     at: str | None = None,
 ) -> Subject:
-    """Checked, and in the units of the card."""
+    """The subject, checked and in the units of the card."""
     x, y = _samples(model, x, y)
     kind = _kind(x)
     _check_finite(x, names)
@@ -95,10 +95,10 @@ def make_subject(
 
 
 def in_box(subject: Subject) -> tuple[nn.Module, Tensor, float]:
-    """Model and inputs in [0, 1] as noise and attacks want them, (N, C, H, W); what 1 is in the card's units.
+    """Model and inputs in [0, 1], (N, C, H, W), as noise and attacks need them; and 1 in the card's units.
 
-    Images that are not pixels are mapped from the range of each channel. The box of a table goes as far from
-    each mean as the data do.
+    Images that are not pixels are mapped from the range of each channel. The box of a table extends from each
+    mean as far as the data.
     """
     x = subject.x
     if subject.kind == "table":
@@ -119,7 +119,7 @@ def in_box(subject: Subject) -> tuple[nn.Module, Tensor, float]:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """In evaluation mode; afterwards each module is in the mode it was in."""
+    """The model in evaluation mode. Afterwards each module has its earlier mode again."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -131,7 +131,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def giving(model: nn.Module, output: Output) -> Iterator[dict[str, str]]:
-    """With one tensor in the place of all that it returns; what to tell of an output that was found."""
+    """The model returns one tensor, its logits. Yields notes about an output that was found."""
     taken: dict[str, str] = {}
 
     def tell(name: Name) -> None:
@@ -146,7 +146,7 @@ def giving(model: nn.Module, output: Output) -> Iterator[dict[str, str]]:
 
 
 def _samples(model: nn.Module, x: Any, y: Any) -> tuple[Tensor, Tensor]:
-    """On the model's device, and in its precision."""
+    """x and y on the model's device, x in its precision."""
     x, y = torch.as_tensor(x), torch.as_tensor(y)
     if y.is_floating_point() or y.dim() != 1:
         raise CardError(
@@ -196,7 +196,7 @@ def _output(model: nn.Module, x: Tensor) -> Tensor:
         y = model(x)
     except InputError as error:  # about its outputs
         raise CardError(str(error)) from error
-    except Exception as error:  # it is the user's code, and may raise anything
+    except Exception as error:  # the user's code may raise anything
         first = (str(error) or type(error).__name__).splitlines()[0]
         raise CardError(f"the model does not take x of shape {tuple(x.shape[1:])}: {first}") from error
     if not isinstance(y, Tensor):

@@ -36,7 +36,7 @@ def add(commands: Any) -> None:
     parser = add_command(
         commands,
         "bench",
-        "Measure what penalties cost and how good they are, beside what other libraries do.",
+        "Measure the cost and the accuracy of penalties, and compare with other libraries.",
         "jacnorm bench methods --net lenet --batch 32\n  jacnorm bench methods --net all\n"
         "  jacnorm bench training --data kmnist --epochs 15\n"
         "  jacnorm bench starts --nets LeNet,GNN\n  jacnorm bench targets --data-root data",
@@ -46,8 +46,8 @@ def add(commands: Any) -> None:
         "--net",
         choices=(*NETS, ALL),
         default="lenet",
-        help="for methods (default: lenet); all: those of the page, each with its batch, in so far as this "
-        "version has not measured them",
+        help="for methods (default: lenet); all: each net of the page with its batch, except those that this "
+        "version has already measured",
     )
     parser.add_argument("--batch", type=int, default=32, help="for methods (default: 32)")
     parser.add_argument("--width", type=float, default=1.0, help="of vgg16 and resnet18 (default: 1)")
@@ -89,14 +89,14 @@ def run(args: argparse.Namespace) -> None:
     found = read_result(file) if file.exists() else {}
     found["environment"] = environment(torch.device("cpu"))
     if args.suite in one_by_one:
-        for name, result in one_by_one[args.suite](found):  # written as they come: each takes minutes
+        for name, result in one_by_one[args.suite](found):  # written one by one, since each takes minutes
             found[args.suite] = found.get(args.suite, {}) | {name: result}
             _write(args.out, found)
     else:
         found[args.suite] = runs[args.suite]()
         _write(args.out, found)
     print(markdown({args.suite: found[args.suite], "environment": found["environment"]}))
-    print(f"All of it: {args.out / 'index.md'}")
+    print(f"The page: {args.out / 'index.md'}")
 
 
 def _starts(pupils: list[Pupil], steps: int) -> Iterator[tuple[str, Any]]:
@@ -110,7 +110,7 @@ def _targets(aims: list[Aim], data_root: Path | None) -> Iterator[tuple[str, Any
 
 
 def _methods(args: argparse.Namespace, found: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Beside those that this version has measured. What another one has is no longer true."""
+    """Adds to the nets that this version has measured. Results of another version are dropped."""
     known = found["methods"] = {
         name: of for name, of in found.get("methods", {}).items() if of.get("jacnorm") == __version__
     }
@@ -123,13 +123,13 @@ def _methods(args: argparse.Namespace, found: dict[str, Any]) -> Iterator[tuple[
 
 
 def _chosen(names: str | None, comma: str, known: dict[str, Any], is_asked: bool) -> list[Any]:
-    """Those of a suite that are named, or all."""
+    """The named entries of a suite, or all."""
     if not is_asked:
         return []
     chosen = list(known) if names is None else [name.strip() for name in names.split(comma)]
     unknown = [name for name in chosen if name not in known]
     if unknown:
-        raise UsageError(f"--nets: there is no {unknown[0]!r}: choose of {f'{comma} '.join(known)}")
+        raise UsageError(f"--nets: there is no {unknown[0]!r}: choose from {f'{comma} '.join(known)}")
     return [known[name] for name in chosen]
 
 

@@ -22,7 +22,7 @@ def add(commands: Any) -> None:
     parser = add_command(
         commands,
         "card",
-        "Make a card: one HTML file about how sensitive a network is, to be attached to it.",
+        "Make a card: one HTML file that shows how sensitive a network is.",
         "jacnorm card runs/my-run --out card.html\n"
         "  jacnorm card my_package.nets:resnet --weights resnet.safetensors --data cifar10\n"
         "  jacnorm card my_nets:reader --weights reader.pt --data texts.npz --tokens --names vocab.txt",
@@ -43,7 +43,7 @@ def add(commands: Any) -> None:
         type=int,
         default=ATTACKED,
         metavar="N",
-        help="how many of them are attacked, which takes longest (default: %(default)s)",
+        help="how many of these samples to attack; this takes longest (default: %(default)s)",
     )
     parser.add_argument(
         "--epsilon", type=radius, metavar="E", help="of the attack, in pixels from 0 to 1 (default: 8/255)"
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> None:
     for package in ("jinja2", "matplotlib", "foolbox"):
         need(package, "a card", "jacnorm[lab]")
     need_one_or_more(args, "images", "attacked")
-    from ..card import make_card  # here, so that other commands do not wait for matplotlib
+    from ..card import make_card  # here, since importing matplotlib is slow
 
     is_run = args.model not in NETS and Path(args.model).is_dir()
     args.folder, args.net = (Path(args.model), None) if is_run else (None, args.model)
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _names(file: Path | None) -> list[str]:
-    """Line by line; a token may be a space, or nothing."""
+    """The lines of a file. A token may be a space or empty, so nothing is stripped."""
     if file is None:
         return []
     try:

@@ -20,9 +20,9 @@ from ..wording import table
 
 METHODS = {"none": 1.0, "l2": 0.01, "frobenius": 0.003, "spectral": 0.1}  # with their weights
 EPOCHS = 60
-TRAIN_IMAGES = 300  # few enough that a network overfits
+TRAIN_IMAGES = 300  # few, so that a network overfits
 NOISE = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
-SHOWN = 0.3  # the one in the table
+SHOWN = 0.3  # the level in the table
 
 
 def add(commands: Any) -> None:
@@ -33,7 +33,7 @@ def add(commands: Any) -> None:
         "jacnorm demo",
     )
     parser.add_argument(
-        "--picture", type=Path, default=Path("runs/demo.png"), help="what to draw (default: %(default)s)"
+        "--picture", type=Path, default=Path("runs/demo.png"), help="file to write (default: %(default)s)"
     )
     parser.set_defaults(run=run)
 
@@ -54,12 +54,12 @@ def run(args: argparse.Namespace) -> None:
     print(table(rows))
     print(
         "\nσ is the largest factor by which the network stretches a small change of its (normalized) input.\n"
-        "Penalties make it smaller, and mostly help against noise; clean accuracy hardly differs on digits."
+        "Penalties make it smaller and mostly help against noise. Clean accuracy hardly differs on digits."
     )
-    from ..pictures import noise_picture  # here, so that other commands do not wait for matplotlib
+    from ..pictures import noise_picture  # here, since importing matplotlib is slow
 
     noise_picture(args.picture, NOISE, curves)
-    print(f"Accuracy against noise: {args.picture}")
+    print(f"Picture of accuracy against noise: {args.picture}")
     print("Next: jacnorm train --method spectral --weight 0.1; jacnorm measure --help; docs/index.md")
 
 

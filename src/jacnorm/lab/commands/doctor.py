@@ -30,14 +30,14 @@ def add(commands: Any) -> None:
     parser = add_command(
         commands,
         "doctor",
-        "Examine a network: which engine and rules serve it, what a penalty costs, what to beware of.",
+        "Examine a network: its engine and rules, the cost of a penalty, and warnings.",
         "jacnorm doctor my_package.nets:resnet --input 3x32x32 --train\n"
         "  jacnorm doctor my_package.nets:bert --input 128 --tokens 30000 --at embeddings.word_embeddings",
     )
     parser.add_argument(
         "model", metavar="MODEL", help="a net's name, package.module:factory, or the folder of a run"
     )
-    parser.add_argument("--input", type=_shape, metavar="SHAPE", help="of one sample, as 3x32x32")
+    parser.add_argument("--input", type=_shape, metavar="SHAPE", help="the shape of one sample, as 3x32x32")
     parser.add_argument(
         "--at", metavar="LAYER", help="take J from the output of this layer on: an embedding, for tokens"
     )
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _model_and_batch(args: argparse.Namespace) -> tuple[nn.Module, Tensor, str | None]:
-    """The first samples of a run or of --data, else random numbers; and where J begins."""
+    """The first samples of a run or of --data, else random numbers; and the layer where J begins."""
     is_run = args.model not in NETS and Path(args.model).is_dir()
     args.folder, args.net = (Path(args.model), None) if is_run else (None, args.model)
     if is_run or args.data is not None:
@@ -94,7 +94,7 @@ def _net_and_noise(args: argparse.Namespace) -> tuple[nn.Module, Tensor]:
     model = build(args.model, shape or (), classes=10, output=args.output)
     if args.weights is not None:
         load_weights(model, args.weights)
-    shape = shape or getattr(model, "default_cfg", {}).get("input_size")  # timm's nets know it
+    shape = shape or getattr(model, "default_cfg", {}).get("input_size")  # timm's nets have it
     if shape is None:
         raise UsageError(f"say what one sample for {args.model} looks like: --input 3x224x224")
     if args.tokens == ANY:

@@ -34,7 +34,7 @@ def add(commands: Any) -> None:
     parser = add_command(
         commands,
         "evaluate",
-        "Evaluate trained networks on the test split. Several runs are compared, seeds averaged.",
+        "Evaluate trained networks on the test split. Several runs are compared, with means over seeds.",
         "jacnorm evaluate runs/digits-mlp-spectral-0.01-s0-0123456789\n"
         "  jacnorm evaluate runs/kmnist-* --noise --attacks pgd,square --images 1000 --out robustness\n"
         "  jacnorm evaluate --net my_package.nets:resnet --weights resnet.safetensors --data photos --noise",
@@ -55,11 +55,9 @@ def add(commands: Any) -> None:
         type=radius,
         metavar="E",
         help="of --attacks and --judge, in pixels from 0 to 1: 8/255 or 0.03 (default: the paper's 32/255). "
-        "PGD and TPGD take 40 steps of 2/255, so that more than 80/255 is out of their reach",
+        "PGD and TPGD take 40 steps of 2/255, so they cannot reach more than 80/255",
     )
-    parser.add_argument(
-        "--change", action="store_true", help="figures also of the change in accuracy, below the clean one"
-    )
+    parser.add_argument("--change", action="store_true", help="also draw figures of the drop in accuracy")
     parser.add_argument(
         "--directions", type=int, default=DIRECTIONS, help="rays of --boundary (default: %(default)s)"
     )
@@ -67,7 +65,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--out", type=Path, help="where numbers and figures go (default: evaluation, in the one RUN or here)"
     )
-    parser.add_argument("--json", action="store_true", help="print the results as JSON, a line a run")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON, one line per run")
     add_machine_options(parser)
     parser.set_defaults(run=run)
 
@@ -97,7 +95,7 @@ def run(args: argparse.Namespace) -> None:
     records = []
     for one in trained:
         for record in _evaluated(one, setup, chosen):
-            if chosen:  # as soon as it is there, with what was evaluated before on the same images
+            if chosen:  # at once, together with earlier evaluations on the same images
                 record = added_to(out / f"{one.config.id}.json", record, together, setup.attacks)
         records.append(record)
         print(json.dumps(record) if args.json else _report(record, alone=len(trained) == 1), flush=True)
@@ -108,7 +106,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _draw(records: list[dict[str, Any]], out: Path, *, change: bool, quiet: bool) -> None:
-    from ..figures import draw  # here, so that other commands do not wait for matplotlib
+    from ..figures import draw  # here, since importing matplotlib is slow
 
     outdated = draw(records, out, change=change)
     if not quiet:
@@ -142,7 +140,7 @@ def radius(text: str) -> float:
 
 
 def _chosen(args: argparse.Namespace) -> list[str]:
-    """The evaluations that are wanted; an error if one cannot be made."""
+    """The evaluations that were asked for. An error if one is not possible."""
     need_one_or_more(args, "images", "directions")
     if args.all:
         args.attacks = list(ATTACKS)
@@ -152,7 +150,7 @@ def _chosen(args: argparse.Namespace) -> list[str]:
             raise UsageError("--cost is about the training of a run: leave it out for --net")
         chosen.remove("cost")
     if args.epsilon is not None and not {"attacks", "judge"} & set(chosen):
-        raise UsageError("--epsilon is the strength of --attacks and --judge: ask for one of them, too")
+        raise UsageError("--epsilon is the strength of --attacks and --judge: ask for one of them as well")
     if chosen:
         need("matplotlib", "a figure of the evaluation")
     if any(EVALUATIONS[name].uses_foolbox for name in chosen):
@@ -186,7 +184,7 @@ def _load(args: argparse.Namespace, device: torch.device) -> tuple[DataSet, list
 
 
 def _own_net(args: argparse.Namespace, device: torch.device) -> tuple[DataSet, list[Trained]]:
-    """A network that was not trained here, so nothing is known about its training."""
+    """A network of the user. Nothing is known about its training."""
     if args.folders:
         raise UsageError("name either folders of runs or --net, and not both")
     data, model = data_and_model(args)
@@ -211,7 +209,7 @@ def _without_network(folder: Path) -> str | None:
     """Why a folder has no network; None if it has one, or if reading it will raise the error."""
     if not folder.exists():
         return None
-    if divergence(folder):  # which reads result.json, and names it if it is damaged
+    if divergence(folder):  # it reads result.json, and raises an error if the file is damaged
         return "it diverged"
     if (folder / "weights.safetensors").exists():
         return None
@@ -221,7 +219,7 @@ def _without_network(folder: Path) -> str | None:
 def _evaluated(one: Trained, setup: Setup, chosen: list[str]) -> Iterator[dict[str, Any]]:
     """The record of one run, yielded again after each evaluation.
 
-    Nothing is yielded before the first evaluation, since a file may have more from an earlier one.
+    Nothing is yielded before the first evaluation, since the file may have earlier evaluations.
     """
     record: dict[str, Any] = {"id": one.config.id, "config": one.config.relevant()}
     record |= {"images": len(setup.split), "weights": weights_digest(one.model)}
@@ -236,7 +234,7 @@ def _evaluated(one: Trained, setup: Setup, chosen: list[str]) -> Iterator[dict[s
 
 
 def _report(record: dict[str, Any], alone: bool) -> str:
-    """Everything about a single run; one line for each of several, which are compared later."""
+    """Everything about a single run. Several runs get one line each, since they are compared later."""
     told = [f"{record['id']}, {record['images']} test images"]
     if alone:
         told.append(table([(name, shown(value, form)) for name, value, form in rows(record)]) + "\n")

@@ -65,13 +65,13 @@ def add_data_and_net(parser: argparse.ArgumentParser, net: str) -> None:
 
 def add_data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", help=f"the data set (default: a run's own): a name, {KINDS}")
-    parser.add_argument("--label", metavar="COLUMN", help="of a table, the column that has the classes")
+    parser.add_argument("--label", metavar="COLUMN", help="for a table: the column that has the classes")
 
 
 def add_tokens(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tokens", action="store_true", help="of --data: x has tokens, (N, length)")
+    parser.add_argument("--tokens", action="store_true", help="x in --data has tokens, (N, length)")
     parser.add_argument(
-        "--at", metavar="EMBEDDING", help="the same, and the embedding that J begins at (found without)"
+        "--at", metavar="EMBEDDING", help="as --tokens, and J begins at this embedding (default: found)"
     )
 
 
@@ -85,7 +85,7 @@ def add_net(parser: argparse.ArgumentParser, net: str) -> None:
         help=f"what {net} was trained on: images with mean 0 and standard deviation 1 (default), or pixels",
     )
     parser.add_argument(
-        "--output", default="", help=f"of what {net} returns, a name or a position; logits are found without"
+        "--output", default="", help=f"name or position of the logits in the output of {net} (default: found)"
     )
 
 
@@ -95,14 +95,14 @@ def run(args: argparse.Namespace) -> None:
         need("matplotlib", "--picture")
         prepare_folder("--picture", args.picture.parent)
     elif args.vectors is not None:
-        raise UsageError("--vectors goes with --picture: where shall they be drawn?")
+        raise UsageError("--vectors needs --picture: name the file to draw them in")
     need_one_or_more(args, "images", "top", "vectors")
     data, model = data_and_model(args)
     if args.picture and data.train.images.dim() != 4:
         raise UsageError(f"--picture shows images; {data.name} has {data.what}")
     if args.units == "pixels" and data.are_tokens:
         raise UsageError(
-            f"--units pixels is for images; {data.name} has tokens, σ is that at their embedding"
+            f"--units pixels is for images; {data.name} has tokens, and σ is measured at their embedding"
         )
     split = getattr(data, args.split)
     images, labels = split.images[: args.images], split.labels[: args.images]
@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> None:
     if args.folder is not None:
         numbers |= {"method": read_config(args.folder).label}
     if args.picture:
-        from ..pictures import sensitivity_picture  # here, so that the others do not wait for matplotlib
+        from ..pictures import sensitivity_picture  # here, since importing matplotlib is slow
 
         shown = found.most_sensitive(PICTURED)
         vectors = directions(body, x[shown.to(device)], args.vectors or 1)
@@ -135,7 +135,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def data_and_model(args: argparse.Namespace) -> tuple[DataSet, Normalized]:
-    """The data set and the network of a command: that of a run, or the user's own."""
+    """The data set and the network of a command: either of a run, or the user's own."""
     if (args.folder is None) == (args.net is None):
         raise UsageError("name either the folder of a run or --net, and not both")
     if args.folder is not None:
@@ -148,13 +148,13 @@ def data_and_model(args: argparse.Namespace) -> tuple[DataSet, Normalized]:
         data = load_data(args, config)
         return data, load_run(args.folder, config, data)
     if args.data is None:
-        raise UsageError("--net needs --data: which images shall it see?")
+        raise UsageError("--net needs --data: name the data to measure on")
     data = load_data(args)
     return data, load_net(args, data)
 
 
 def load_data(args: argparse.Namespace, config: RunConfig | None = None) -> DataSet:
-    """The data of --data, else the data of a run, which must not have changed since."""
+    """The data of --data, else the data of the run, which must not have changed."""
     if args.data is None and config is not None:
         return classification.load(config, args.data_root, Path())
     tokens = bool(args.tokens or args.at) if config is None else config.how_to_read["tokens"]
@@ -165,7 +165,7 @@ def load_data(args: argparse.Namespace, config: RunConfig | None = None) -> Data
 
 
 def load_net(args: argparse.Namespace, data: DataSet) -> Normalized:
-    """--net with --weights, as --takes says."""
+    """The network of --net with the weights of --weights. It takes inputs as --takes says."""
     shape = tuple(data.train.images.shape[1:])
     body = build(args.net, shape, len(data.classes), output=args.output)
     if args.weights is not None:
@@ -196,7 +196,7 @@ def _unpickled(path: Path) -> dict[str, Tensor]:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise UsageError(f"{path}: there is no such file") from None
-    except Exception as error:  # torch.load raises whatever the bytes make it raise
+    except Exception as error:  # torch.load may raise anything for damaged files
         raise UsageError(
             f"{path}: not a plain state_dict; save model.state_dict() with safetensors or torch.save "
             f"({type(error).__name__})"

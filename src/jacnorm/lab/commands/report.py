@@ -18,7 +18,7 @@ def add(commands: Any) -> None:
     parser = add_command(
         commands,
         "report",
-        "Put all results on one page: tables, figures, claims, settings; the paper's beside ours.",
+        "Make a page of all results: tables, figures, claims and settings, beside the paper's.",
         "jacnorm report\n  jacnorm report my.toml\n  jacnorm report --results runs/quick",
     )
     parser.add_argument(
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> None:
     out = args.out or (args.results or Path()) / _name(args.files)
     if not out.parent.is_dir():
         raise UsageError(f"--out {out}: there is no folder {out.parent}")
-    # Here, so that other commands do not wait for matplotlib.
+    # Here, since importing matplotlib is slow.
     from ..report.content import collect
     from ..report.page import to_html, write_markdown, write_pages
 
@@ -62,11 +62,11 @@ def run(args: argparse.Namespace) -> None:
     except OSError as error:
         raise UsageError(f"{error.filename}: cannot be written ({error.strerror})") from error
     what = _count([part.item for part in content.sections])
-    print(f"{out}: {what}" + ", in place of what was there" * there)
+    print(f"{out}: {what}" + ", replaces the earlier file" * there)
 
 
 def _name(files: Sequence[Path]) -> str:
-    """A name of its own, so that no page of another experiment is overwritten."""
+    """The file name of the page. Each experiment has its own, so no other page is overwritten."""
     return "-".join(file.stem for file in files or [Path("report")]) + ".html"
 
 

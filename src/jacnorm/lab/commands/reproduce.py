@@ -38,7 +38,7 @@ def add(commands: Any) -> None:
         help=f"the whole chain on small digits, into {QUICK_FOLDER}: four minutes of CPU time, not a "
         "reproduction",
     )
-    parser.add_argument("--retry", action="store_true", help="try again what has failed three times")
+    parser.add_argument("--retry", action="store_true", help="run again what has failed three times")
     parser.add_argument("--reuse-only", action="store_true", help="show existing results, run nothing")
     parser.add_argument(
         "--protocol",
@@ -53,7 +53,7 @@ def add(commands: Any) -> None:
         "--networks",
         type=Path,
         metavar="FOLDER",
-        help="copy the networks chosen in each table there, for jacnorm measure and evaluate",
+        help="copy the networks chosen in each table into this folder, for jacnorm measure and evaluate",
     )
     parser.add_argument(
         "--keep",
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> None:
     items = _items(args)
     if args.networks:
         if args.networks.resolve() == args.runs.resolve():
-            raise UsageError(f"--networks {args.networks} is where the runs are, too: name another folder")
+            raise UsageError(f"--networks {args.networks} is also the runs' folder: name another folder")
         prepare_folder("--networks", args.networks)
     if args.protocol:
         items = [item.with_protocol(args.protocol) for item in items]
@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _prepare(tables: list[Experiment], args: argparse.Namespace) -> None:
-    """For all tables before the first run, since several figures may use the runs of one table."""
+    """Prepare all tables before the first run, since several figures may use the runs of one table."""
     for table in tables:
         store = Store(table.results, args.runs)
         check_readable(store)
@@ -125,7 +125,7 @@ def _items(args: argparse.Namespace) -> list[Item]:
 
 
 def _make(item: Item, args: argparse.Namespace) -> set[str]:
-    """Train and measure what is missing; returns the ids of failed runs."""
+    """Train and measure what is missing. Returns the ids of failed runs."""
     failed: set[str] = set()
     device = choose_device(args.device)
     runs = read_runs(item.table)

@@ -46,8 +46,8 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "experiment", type=Path, metavar="FILE", help="an experiment, paper/*/experiment.toml or your own"
     )
-    parser.add_argument("--status", action="store_true", help="show how far it is, and do nothing")
-    parser.add_argument("--retry", action="store_true", help="try again what has failed three times")
+    parser.add_argument("--status", action="store_true", help="show the progress, and run nothing")
+    parser.add_argument("--retry", action="store_true", help="run again what has failed three times")
     parser.add_argument(
         "--results", type=Path, metavar="FOLDER", help="(default: beside FILE: my.jsonl for my.toml)"
     )
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> None:
         forget_failures(experiment, store)
     found = train_all(experiment, pool)
     print(found)
-    from ..reproduce.catalog import sweep_as_text  # here, so that training does not wait for pandas
+    from ..reproduce.catalog import sweep_as_text  # here, since importing pandas is slow
 
     print(f"\n{sweep_as_text(experiment, args.experiment, args.results)}")
     check_failed(len(found.failed))
@@ -106,12 +106,12 @@ def tell_of_data(experiment: Experiment) -> None:
 
 
 def tell_of_old_results(experiment: Experiment) -> None:
-    """Earlier versions wrote a file for each run."""
+    """Say how to convert results of earlier versions, which wrote one file per run."""
     for folder in (Path("results") / experiment.name, experiment.results.with_suffix("")):
         if not experiment.results.exists() and any(folder.glob("*.json")):
             raise UsageError(
-                f"{folder} has a file for each run, as jacnorm wrote them once; now each is a line of one "
-                f"file. To go on: python -m jacnorm.lab.results {folder} {experiment.results}"
+                f"{folder} has one file per run, as earlier versions wrote them. Now each run is a line of "
+                f"one file. To convert them: python -m jacnorm.lab.results {folder} {experiment.results}"
             )
 
 
@@ -136,7 +136,7 @@ def make_pool(args: argparse.Namespace, store: Store) -> Pool:
 
 def _ray_pool(args: argparse.Namespace, store: Store) -> Pool:
     need("ray", "--engine ray", "jacnorm[ray]")
-    from ..sweep.ray import RayPool  # a second and half a gigabyte that other sweeps do without
+    from ..sweep.ray import RayPool  # here, since Ray takes a second and half a gigabyte
 
     if args.gpus_per_run < 0 or (args.gpus_per_run > 1 and not args.gpus_per_run.is_integer()):
         raise UsageError(
@@ -154,7 +154,7 @@ def _ray_pool(args: argparse.Namespace, store: Store) -> Pool:
 
 
 def _ray_device(args: argparse.Namespace) -> str:
-    """The device of the machines that train, not of this one. Ray hides GPUs that a run has not requested."""
+    """The device on the machines that train, not on this one. Ray hides GPUs that a run has not requested."""
     if args.device == "auto":
         return "cuda" if args.gpus_per_run else "cpu"
     if args.device.startswith("cuda") and not args.gpus_per_run:

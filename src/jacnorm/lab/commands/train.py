@@ -37,7 +37,7 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--config", type=Path, help="a TOML file with any of the settings below")
     parser.add_argument("--out", type=Path, help="the run's folder (default: runs/ID)")
-    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+    parser.add_argument("--resume", action="store_true", help="continue from the last checkpoint")
     parser.add_argument("--tensorboard", type=Path, metavar="FOLDER", help="write metrics for TensorBoard")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -47,7 +47,7 @@ def add(commands: Any) -> None:
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
-    """An option --key value for every setting. The file or the default decides if it is absent."""
+    """An option --key value per setting. Without the option, the file or the default decides."""
     told: set[str] = set()
     for task, kind in KINDS.items():
         group = parser.add_argument_group(f"settings of {task}")
@@ -64,7 +64,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
 
 
 def _how(name: str, kind: type) -> dict[str, Any]:
-    """The type and the choices of a setting, over all tasks that have it."""
+    """The type and the choices of a setting, from all tasks that have it."""
     if kind is bool:
         return {"action": argparse.BooleanOptionalAction}
     found = [choices(name, of) for of in KINDS.values() if name in field_names(of)]
@@ -73,7 +73,7 @@ def _how(name: str, kind: type) -> dict[str, Any]:
 
 
 def _help(name: str) -> str:
-    """The help of the first task that has it, and the defaults of the others if they differ."""
+    """The help text of the first task with this setting, and other tasks' defaults if they differ."""
     kinds = {task: kind for task, kind in KINDS.items() if name in field_names(kind)}
     defaults = {task: kind.__dataclass_fields__[name].default for task, kind in kinds.items()}
     first, *others = defaults
@@ -103,8 +103,8 @@ def next_step(config: Settings, folder: Path) -> str:
 
 
 def _data(args: argparse.Namespace, config: Settings, share: Share) -> tuple[Settings, Any]:
-    """The data, and the settings with its fingerprint. The user's own data is described."""
-    with share.first_goes_ahead():  # it may have to download
+    """The settings with the fingerprint of the data, and the data. A user's own data is described."""
+    with share.first_goes_ahead():  # a download may be needed
         runs = RUNS if args.out is None else args.out.parent
         data = task_of(config).load(config, args.data_root, runs)
     if isinstance(data, DataSet) and data.own and share.first and not args.quiet:
@@ -117,7 +117,7 @@ def _train(
 ) -> dict[str, Any]:
     listeners = (tensorboard(args.tensorboard / config.id),) if args.tensorboard and share.first else ()
     progress = Progress(quiet=args.quiet or not share.first, listeners=listeners)
-    task_of(config).check_start(config, data)  # a mistake must leave no folder behind
+    task_of(config).check_start(config, data)  # first, so that a mistake leaves no folder behind
     try:
         with locked(folder) if share.first else nullcontext(True) as mine:
             if not mine:

@@ -1,4 +1,4 @@
-"""The data sets by name, and loading them.
+"""Data sets by name, and loading them.
 
 A new set is one entry here. If it comes in MNIST's format, that is all:
 
@@ -9,8 +9,8 @@ A new set is one entry here. If it comes in MNIST's format, that is all:
         classes=("cat", "dog"),
     ),
 
-For another format, the entry is an object with `classes` and `splits(root, download)`. What is not in the
-table may be a user's own (own.py).
+For another format, the entry is an object with `classes` and `splits(root, download)`. Other names may be a
+user's own data (own.py).
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from .own import KINDS, is_own, load_own
 
 
 class Source(Protocol):
-    """What the table asks of an entry."""
+    """The interface of an entry."""
 
     @property
     def classes(self) -> tuple[str, ...]: ...
 
     def splits(self, root: Path, download: bool) -> tuple[Split, Split]:
-        """Train and test, from files under `root`; those not there are downloaded if allowed."""
+        """Train and test, from files under `root`. Missing files are downloaded if allowed."""
 
 
 DIGITS = tuple("0123456789")
@@ -95,7 +95,7 @@ SETS: dict[str, Source] = {
 
 
 def check_name(name: str) -> None:
-    """Of a data set that is known. What is a user's own is not looked for."""
+    """Check that a data set is known. A user's own file is not looked for."""
     if name not in SETS and not is_own(name):
         raise DataError(f"there is no data set {name!r}: {did_you_mean(name, SETS)}, or name {KINDS}")
 
@@ -108,14 +108,14 @@ def load(
     label: str = "",
     tokens: bool = False,
 ) -> DataSet:
-    """The data set `name`, or a user's own, whole or a `DataError` that says which file to mend.
+    """The data set `name`, or a user's own. A `DataError` says which file to mend.
 
-    `label` is the column of a table that has the classes; `tokens` says that the whole numbers of a user's
-    own are tokens.
+    `label` is the column of a table that has the classes. `tokens` says that whole numbers in a user's own
+    data are tokens.
 
-    Files are looked for in `root`, else in the folder that the environment variable JACNORM_DATA
-    names, else in the user's cache; those that are not there are downloaded into it. The layout
-    is torchvision's, so an existing folder of it will do.
+    Files are looked for in `root`, else in the folder that the environment variable JACNORM_DATA names, else
+    in the user's cache. Missing files are downloaded into that folder. The layout is torchvision's, so a
+    folder of torchvision can be used.
     """
     check_name(name)
     if name not in SETS:

@@ -1,4 +1,4 @@
-"""CIFAR10, in its binary and in its python version: from an archive, and from pickles that run no code."""
+"""CIFAR10 in its binary and its python version. Pickles are read without running code."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ from .files import Bytes, broken, check_labels, check_root, exists, read_bytes, 
 
 
 def extract(archive: Path, names: Collection[str], folder: Path) -> None:
-    """Unpack the files `names` of `folder.name` in the archive; `folder` appears complete or not.
+    """Unpack the files `names` of `folder.name` in the archive. `folder` appears complete or not at all.
 
-    A file is only ever written under a name the caller gave, so an archive can put nothing
-    anywhere else, whatever paths and links it holds. That its bytes are the published ones is for
-    the download to check.
+    Files are written only under names that the caller gave. So an archive cannot write anywhere else,
+    whatever paths and links it holds. The download checks that the bytes are the published ones.
     """
     with TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as temporary:
         unpacked = Path(temporary) / folder.name
@@ -66,10 +65,10 @@ def _move(unpacked: Path, folder: Path) -> None:
         ) from error
 
 
-# Asked of an array, since its home moved from numpy.core to numpy._core and both are private.
+# Taken from an array, since it moved from numpy.core to numpy._core, and both are private.
 _reconstruct = np.empty(0).__reduce__()[0]
 
-# Built-in functions and types only: a pickle can set attributes on a Python function it can name.
+# Only built-in functions and types: a pickle can set attributes of any Python function that it names.
 ALLOWED = {
     ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
     ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
@@ -87,7 +86,7 @@ class _ArrayUnpickler(pickle.Unpickler):
 
 
 def read_pickle(path: Path) -> object:
-    """The pickled object, Python 2's strings as bytes; no code of the pickle's choosing runs."""
+    """The pickled object, with Python 2's strings as bytes. The pickle cannot run code."""
     data = read_bytes(path)
     try:
         return _ArrayUnpickler(io.BytesIO(data), encoding="bytes").load()
@@ -112,7 +111,7 @@ Reader = Callable[[Path], tuple[Bytes, Bytes]]
 
 @dataclass(frozen=True)
 class CifarSet:
-    """Five batches of train and one of test, downloaded as one archive of the binary version."""
+    """Five train batches and one test batch. The binary version is downloaded as one archive."""
 
     archive: str
     mirrors: tuple[str, ...]
@@ -163,7 +162,7 @@ def read_binary(path: Path) -> tuple[Bytes, Bytes]:
 
 
 def read_python(path: Path) -> tuple[Bytes, Bytes]:
-    """A pickled dict of `data`, an array with a row for each image, and `labels`, a list."""
+    """A pickled dict of `data`, an array with one row per image, and `labels`, a list."""
     batch = read_pickle(path)
     if not isinstance(batch, dict):
         raise _broken_batch(path, f"it holds a {type(batch).__name__}, not a dict")
@@ -176,7 +175,7 @@ def read_python(path: Path) -> tuple[Bytes, Bytes]:
 
 
 def _broken_batch(path: Path, found: str) -> DataError:
-    # A single batch cannot be had: the download is the whole folder.
+    # A single batch cannot be downloaded, only the whole folder.
     return broken(path, found, delete="its folder")
 
 

@@ -1,4 +1,4 @@
-"""What a loaded data set is, two splits of images or of rows, and how training goes through it."""
+"""A loaded data set with its two splits, and how training goes through it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ PADDING = 4  # of a crop
 class Split:
     """Images (N, C, H, W), float32 in [0, 1], and their labels (N,), int64.
 
-    A user's own may be in another range, or the rows of a table, (N, columns), or tokens, int64, (N, length).
+    A user's own images may have another range. Tables are rows, (N, columns). Tokens are int64, (N, length).
     """
 
-    # float32 and not uint8: noise, attack radius and Jacobian are all in these units, any slice can
-    # go straight into a net, and made-up data needs no quantization. It costs CIFAR10 737 MB.
+    # float32 and not uint8: noise, attack radius and Jacobian are in these units, every slice can go
+    # directly into a net, and synthetic data needs no quantization. CIFAR10 takes 737 MB.
     images: Tensor
     labels: Tensor
 
@@ -43,7 +43,7 @@ class Split:
         return len(self.labels)
 
     def take(self, index: Tensor) -> Split:
-        """The images at these positions, as a split of their own."""
+        """The images at these positions, as a split."""
         index = index.to(self.labels.device)
         return Split(self.images[index], self.labels[index])
 
@@ -53,7 +53,7 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class DataSet:
-    """A train and a test split; `mean` and `std` are those of each channel, or column, of the train split."""
+    """A train and a test split. `mean` and `std` are per channel, or column, of the train split."""
 
     name: str
     train: Split
@@ -61,19 +61,19 @@ class DataSet:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     classes: tuple[str, ...]
-    columns: tuple[str, ...] = ()  # the names of those of a table
-    notes: tuple[str, ...] = ()  # what to tell about a user's own
+    columns: tuple[str, ...] = ()  # names, for a table
+    notes: tuple[str, ...] = ()  # about a user's own data
     own: bool = False
 
     @cached_property
     def range(self) -> tuple[float, float]:
-        """The smallest number in it and the largest."""
+        """The smallest and the largest number in the data."""
         ends = [end for split in (self.train, self.test) for end in split.images.aminmax()]
         return float(min(ends[0], ends[2])), float(max(ends[1], ends[3]))
 
     @property
     def is_pixels(self) -> bool:
-        """Images in [0, 1], which noise and attacks are for."""
+        """Whether these are images in [0, 1]. Noise and attacks need them."""
         low, high = self.range
         return self.train.images.dim() == 4 and low >= 0 and high <= 1
 
@@ -87,7 +87,7 @@ class DataSet:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of all samples, labels and names: another file under the same name has another."""
+        """A digest of all samples, labels and names. It shows if a file has changed under the same name."""
         found = hashlib.sha256(repr((self.classes, self.columns)).encode())
         for split in (self.train, self.test):
             for tensor in (split.images, split.labels):
@@ -95,7 +95,7 @@ class DataSet:
         return found.hexdigest()[:10]
 
     def told(self) -> str:
-        """What is about to be trained on or measured."""
+        """A line about the data, for before training or measuring."""
         return f"{self.name}: {'; '.join(self.notes)}; fingerprint {self.fingerprint}"
 
     @classmethod
@@ -105,11 +105,10 @@ class DataSet:
         return cls(name, train, test, *scale, classes)
 
     def held_out(self, fraction: float, seed: int) -> DataSet:
-        """The set to select on: a part of `train` takes the place of `test`.
+        """The set to select settings on. A part of `train` replaces `test`.
 
-        Settings chosen on it have not seen the real test split. Its `mean` and `std` come from
-        the images left in `train`, and its name ends in `-held-out`, so that a record of such a
-        run cannot pass for a test result.
+        So the choice does not see the real test split. `mean` and `std` come from the images left in
+        `train`. The name ends in `-held-out`, so a record of such a run cannot pass for a test result.
         """
         held = round(fraction * len(self.train))
         if not 0 < held < len(self.train):
@@ -120,7 +119,7 @@ class DataSet:
         order = torch.randperm(len(self.train), generator=torch.Generator().manual_seed(seed))
         kept, validation = self.train.take(order[held:]), self.train.take(order[:held])
         made = DataSet.of(f"{self.name}-held-out", kept, validation, self.classes)
-        std = tuple(value or 1.0 for value in made.std)  # nothing to divide what is the same everywhere by
+        std = tuple(value or 1.0 for value in made.std)  # a constant channel is not divided
         return replace(self, name=made.name, train=kept, test=validation, mean=made.mean, std=std)
 
     def to(self, device: torch.device | str) -> DataSet:
@@ -132,8 +131,8 @@ def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, 
     total = torch.zeros(images.shape[1], dtype=torch.float64)
     squares = torch.zeros_like(total)
     axes = (0, *range(2, images.dim()))
-    # In parts, so that there is never a second, float64 copy of it all; on the CPU, since not
-    # every device has float64.
+    # In parts, so that there is never a float64 copy of all images. On the CPU, since some devices have no
+    # float64.
     for part in torch.split(images, 1024):
         pixels = part.cpu().double()
         total += pixels.sum(axes)
@@ -147,16 +146,16 @@ def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, 
 def batches(
     split: Split, batch_size: int, generator: torch.Generator | None = None
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """One pass over `split` as (index, images, labels), the last batch as small as it comes.
+    """One pass over `split` as (index, images, labels). The last batch may be smaller.
 
-    `index` holds the positions of the images in the split (int64), so that whatever a method
-    remembers of an image can be found again. With a generator the order is drawn from it; without
-    one there is no randomness: the images come in order, as an evaluation wants them.
+    `index` has the positions of the images in the split (int64), so that a method can find again what it
+    stored for an image. With a generator the order is random. Without one the images come in order, as
+    evaluations need them.
     """
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size}; a batch holds at least one image")
     order = _order(len(split), generator).to(split.labels.device)
-    # `index_select` copies even when in order: a loop that changes its batch must not change the data.
+    # `index_select` always copies, so a loop that changes its batch does not change the data.
     return (
         (index, split.images.index_select(0, index), split.labels.index_select(0, index))
         for index in torch.split(order, batch_size)
@@ -171,11 +170,11 @@ def _order(count: int, generator: torch.Generator | None) -> Tensor:
 
 
 def crop_and_flip(images: Tensor, generator: torch.Generator) -> Tensor:
-    """The usual augmentation for CIFAR10: a shift of up to 4 pixels either way, and a mirror image of half.
+    """The usual augmentation for CIFAR10: a shift of up to 4 pixels in each direction, and half are mirrored.
 
-    Black moves in.
+    New pixels at the edges are black.
 
-    The draws come from the generator's device and are the same for images on any other.
+    The draws are made on the generator's device, so they are the same for images on every device.
     """
     count, _, height, width = images.shape
     shifts = 2 * PADDING + 1
@@ -184,7 +183,7 @@ def crop_and_flip(images: Tensor, generator: torch.Generator) -> Tensor:
     mirrored = _draw(2, images, generator).bool().view(-1, 1, 1, 1)
 
     padded = pad(images, (PADDING,) * 4)
-    # A view of every crop of every image, (N, C, shifts, shifts, H, W); only the chosen are copied.
+    # A view of all crops of all images, (N, C, shifts, shifts, H, W). Only the chosen crops are copied.
     windows = padded.unfold(2, height, 1).unfold(3, width, 1)
     crops = windows[torch.arange(count, device=images.device), :, top, left]
     return torch.where(mirrored, crops.flip(-1), crops)

@@ -1,4 +1,4 @@
-"""The 8x8 digits that come with scikit-learn: small, real, and no download."""
+"""The 8x8 digits that come with scikit-learn. They are small and real, and need no download."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ TEST_SIZE = 360
 
 @dataclass(frozen=True)
 class DigitsSet:
-    """1,797 images, of which a fixed random 360 are the test split."""
+    """1,797 images. A fixed random choice of 360 is the test split."""
 
     classes: tuple[str, ...]
 
     def splits(self, root: Path, download: bool) -> tuple[Split, Split]:
         table = torch.tensor(np.loadtxt(_file(), delimiter=","), dtype=torch.float32)  # pixels and label
         everything = Split(table[:, :-1].div(16).view(-1, 1, 8, 8), table[:, -1].long())
-        # RandomState, since its stream is frozen for good: the split is the same in every version.
+        # RandomState, since its stream never changes: the split is the same in every version.
         order = torch.tensor(np.random.RandomState(0).permutation(len(everything)))
         return everything.take(order[TEST_SIZE:]), everything.take(order[:TEST_SIZE])
 
 
 def _file() -> Path:
-    """By its path: importing scikit-learn takes as long as torch, in each process that trains."""
+    """The file's path, without importing scikit-learn, which would take as long as torch in every process."""
     package = find_spec("sklearn")
     if package is None or package.origin is None:
         raise DataError("the digits come with scikit-learn: pip install 'jacnorm[lab]'")

@@ -1,4 +1,4 @@
-"""Downloading a file: from the first good mirror, resumed, checked, and all or nothing."""
+"""Downloading a file from the first good mirror. It is resumed, checked, and complete or not there."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ TIMEOUT_SECONDS = 30
 
 
 def download_file(urls: Sequence[str], target: Path, md5: str) -> None:
-    """Put the file at `target`, from the first of `urls` that delivers the bytes with this md5.
+    """Put the file at `target`, from the first of `urls` that delivers bytes with this md5.
 
-    Bytes gather in `target.part`, which outlives a broken connection: the next mirror, or the
-    next call, goes on from there. `target` itself appears only when complete and checked. Other
-    processes that want it wait.
+    Bytes are collected in `target.part`, which stays after a broken connection. The next mirror or the next
+    call continues from there. `target` appears only when it is complete and checked. Other processes that
+    need it wait.
     """
     with _alone(target):
         made = _prepare(target.parent)
         if target.exists():
             return _check_existing(target, md5)
         failures = _download(urls, target, md5)
-        for folder in made if failures else ():  # leave no folders behind that were made for nothing
+        for folder in made if failures else ():  # remove folders that were made for nothing
             if not any(folder.iterdir()):
                 folder.rmdir()
     if failures:
@@ -48,7 +48,7 @@ def download_file(urls: Sequence[str], target: Path, md5: str) -> None:
 
 @contextmanager
 def _alone(target: Path) -> Iterator[None]:
-    """One process of this user at a time; the system lets go of a lock when its process dies."""
+    """One process of this user at a time. The system releases the lock when its process dies."""
     name = hashlib.sha256(f"{os.getuid()} {target.resolve()}".encode()).hexdigest()[:16]
     with (Path(tempfile.gettempdir()) / f"jacnorm-{name}.lock").open("w") as file:
         try:
@@ -60,7 +60,7 @@ def _alone(target: Path) -> Iterator[None]:
 
 
 def _download(urls: Sequence[str], target: Path, md5: str) -> list[str]:
-    """What went wrong with each mirror; nothing once one has delivered."""
+    """The failure of each mirror; empty if one has delivered."""
     part = target.with_name(f"{target.name}.part")
     failures = []
     for url in urls:
@@ -74,7 +74,7 @@ def _download(urls: Sequence[str], target: Path, md5: str) -> list[str]:
 
 
 def _prepare(folder: Path) -> list[Path]:
-    """A folder to write into; those that had to be made for it, the deepest first."""
+    """Make a folder to write into. Returns the folders that were made, the deepest first."""
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -99,7 +99,7 @@ def _check_existing(target: Path, md5: str) -> None:
 
 
 def _fetch(url: str, part: Path, md5: str) -> None:
-    """Complete `part`; if what was there before turns out to be bad, start over."""
+    """Complete `part`. If its earlier bytes are bad, start over."""
     had = part.stat().st_size if part.exists() else 0
     _receive(url, part, had)
     if (found := _md5(part)) == md5:
@@ -111,14 +111,14 @@ def _fetch(url: str, part: Path, md5: str) -> None:
 
 
 def _receive(url: str, part: Path, had: int) -> None:
-    """Add to `part` what the server has beyond its first `had` bytes."""
+    """Add to `part` the bytes of the server after the first `had`."""
     request = Request(url, headers={"Range": f"bytes={had}-"} if had else {})
     try:
         response = urlopen(request, timeout=TIMEOUT_SECONDS)
     except HTTPError as error:
         with error:
             if had and error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-                return  # It has nothing beyond: the md5 tells whether `part` is the whole file.
+                return  # There are no more bytes. The md5 tells whether `part` is the whole file.
             raise
     with response:
         start = _start(response, had)
@@ -130,7 +130,7 @@ def _receive(url: str, part: Path, had: int) -> None:
 
 
 def _start(response: HTTPResponse, had: int) -> int:
-    """Where the bytes of this response belong: a server may ignore Range and send it all."""
+    """The position of the first byte of this response. A server may ignore Range and send all bytes."""
     if response.status != HTTPStatus.PARTIAL_CONTENT:
         return 0
     sent = response.headers["Content-Range"]
@@ -140,8 +140,8 @@ def _start(response: HTTPResponse, had: int) -> int:
 
 
 def _write(response: HTTPResponse, part: Path, start: int, total: int | None) -> int:
-    """Write the response into `part` from `start` on, and say how long that makes it."""
-    # disable=None: no bar where nobody watches, that is when stderr is no terminal.
+    """Write the response into `part` from `start` on. Returns the length of `part` after that."""
+    # disable=None: no bar if stderr is no terminal.
     bar = tqdm(desc=part.stem, initial=start, total=total, unit="B", unit_scale=True, disable=None)
     with bar, part.open("ab" if start else "wb") as file:
         while chunk := response.read(CHUNK):

@@ -1,4 +1,4 @@
-"""Where data files are, and reading them whole or not at all."""
+"""Finding data files, and reading them whole or not at all."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Bytes = NDArray[np.uint8]
 
 
 def data_root(root: str | os.PathLike[str] | None) -> Path:
-    """`root`, or the folder that JACNORM_DATA names, or the user's cache."""
+    """`root`, else the folder that JACNORM_DATA names, else the user's cache."""
     if named := root or os.environ.get("JACNORM_DATA"):
         return Path(named).expanduser()
     return _cache()
 
 
 def check_root(root: Path) -> None:
-    """A folder that somebody named must exist, or a slip of the pen would be downloaded into."""
+    """A named folder must exist. Otherwise a typing error would become a folder with downloads."""
     if root != _cache() and not exists(root):
         raise DataError(f"{root}: there is no such folder; name one that has the data sets, or make it")
 
@@ -36,7 +36,7 @@ def _cache() -> Path:
 
 
 def exists(path: Path) -> bool:
-    """Whether there is such a file; a folder that cannot be looked into is an error, not a no."""
+    """Whether there is such a file. A folder that cannot be read is an error, not a no."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -65,7 +65,7 @@ def _gunzip(path: Path, data: bytes) -> bytes:
 
 
 def to_split(pixels: Bytes, labels: Bytes) -> Split:
-    """Images of 0..255 and their labels, as a split."""
+    """A split from images of 0..255 and their labels."""
     images = torch.tensor(pixels, dtype=torch.float32).div_(255)
     return Split(images, torch.tensor(labels, dtype=torch.int64))
 

@@ -1,4 +1,4 @@
-"""Images in a folder for each class."""
+"""Images in folders, one folder per class."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def _folders(path: Path) -> list[Path]:
 
 
 def _files(path: Path) -> list[tuple[Path, str]]:
-    """All images, each with its class."""
+    """All images with their classes."""
     classes = _folders(path)
     if not classes:
         raise DataError(
-            f"{path}: no folders are in it; images are expected in one for each class, as cats/1.png"
+            f"{path}: no folders are in it; images are expected in one folder per class, as cats/1.png"
         )
     found = {one: sorted(file for file in one.rglob("*") if _is_image(file)) for one in classes}
     for one, files in found.items():
@@ -90,5 +90,5 @@ def _opened(file: Path, whole: bool = True) -> Any:
             if whole:
                 image.load()
             return image
-    except Exception as error:  # a damaged file makes Pillow raise many things
+    except Exception as error:  # Pillow raises many kinds of errors for damaged files
         raise DataError(f"{file}: not a readable image ({error})") from error

@@ -25,7 +25,7 @@ UNSIGNED_BYTES = 0x08
 
 @dataclass(frozen=True)
 class IdxSet:
-    """Four files in `folder`; `md5` is that of each one's .gz, in the order of `FILES`."""
+    """Four files in `folder`. `md5` has the md5 of each file's .gz, in the order of `FILES`."""
 
     folder: str
     mirrors: tuple[str, ...]
@@ -44,13 +44,13 @@ class IdxSet:
         return train, test
 
     def _locate(self, folder: Path, name: str, md5: str, download: bool) -> Path:
-        """The file on disk: plain if it is there, else gzipped, else downloaded."""
+        """The file on disk: the plain file if there is one, else the gzipped file, else a download."""
         plain, packed = folder / name, folder / f"{name}.gz"
         if exists(plain):
             return plain
         if exists(packed):
-            # No md5 of what is already there: gzip carries a checksum of its own, and a copy
-            # that somebody packed again is a good copy.
+            # The md5 of an existing file is not checked: gzip has its own checksum, and a copy that
+            # somebody packed again is a good copy.
             return packed
         if not download:
             raise DataError(

@@ -1,4 +1,4 @@
-"""A user's own data: an .npz, a folder of images, a table, or what a function of theirs returns."""
+"""A user's own data: an .npz, a folder of images, a table, or the result of a function."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ X, Y = ("x", "x_train"), ("y", "y_train")
 
 
 def is_own(name: str) -> bool:
-    """Whether a name means a file, a folder or a function, and not one of the data sets that are known."""
+    """Whether a name means a file, a folder or a function, and not a known data set."""
     path = Path(name).expanduser()
     return ":" in name or os.sep in name or path.suffix in (".npz", *TABLES) or path.is_dir()
 
 
 def load_own(name: str, label: str, tokens: bool = False) -> DataSet:
-    """Read whole and checked, or a `DataError`."""
+    """The data set, read and checked; a `DataError` says what is wrong."""
     return made(_read_own(name, label), tokens)
 
 
@@ -52,7 +52,7 @@ def _read_own(name: str, label: str) -> Found:
 
 
 def read_npz(path: Path) -> Found:
-    """x and y, and if they are there x_test and y_test."""
+    """x and y, and also x_test and y_test if there are any."""
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: _read(path, file, name) for name in file.files}
@@ -87,7 +87,7 @@ def _place(name: str) -> Any:
 
 
 def read_factory(name: str) -> Found:
-    """A Dataset, a DataLoader, arrays (x, y); or two of these, to train on and to test."""
+    """A Dataset, a DataLoader or arrays (x, y); or two of these, to train on and to test on."""
     found = made_by(
         name, "a Dataset, a DataLoader or arrays (x, y), or two of them: (train, test)", DataError
     )
@@ -109,7 +109,7 @@ def _samples(name: str, given: Any) -> Samples:
     x: Any
     y: Any
     if isinstance(given, DataLoader) and not isinstance(given.dataset, IterableDataset):
-        given = given.dataset  # in the order that it has, whatever the loader's is
+        given = given.dataset  # in the order of the dataset, not of the loader
     if isinstance(given, DataLoader):
         batches = [_of_two(name, batch) for batch in given]
         x, y = (np.concatenate([np.asarray(batch[i]) for batch in batches]) for i in (0, 1))

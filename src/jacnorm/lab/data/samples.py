@@ -1,4 +1,4 @@
-"""Samples of a user's own, checked and made a data set of."""
+"""A user's own samples, checked and turned into a data set."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ..errors import DataError
 from ..wording import count
 from .dataset import DataSet, Split
 
-TEST = 5  # one sample of so many is for the test
-TOLD = 6  # names, of more
-CHANNELS = (1, 3, 4)  # of images whose channels come last
+TEST = 5  # one in so many samples is for the test
+TOLD = 6  # names, if there are more
+CHANNELS = (1, 3, 4)  # numbers of channels, if channels come last
 
 
 @dataclass(frozen=True)
 class Samples:
-    """What was read: x (N, …), labels (N,), and how a sample is called where something is wrong with it."""
+    """The samples that were read: x (N, …), labels (N,), and the name of each sample for errors."""
 
     x: Any
     y: Any
@@ -30,17 +30,17 @@ class Samples:
 
 @dataclass(frozen=True)
 class Found:
-    """All of a data set as it was found: samples to train on, and others to test or a part of these."""
+    """A data set as it was read. Without samples to test on, a part of the train samples is used."""
 
     name: str
     parts: Sequence[Samples]
     what: str = "samples"
-    columns: Sequence[str] = ()  # of a table, each a number in x
+    columns: Sequence[str] = ()  # of a table, one per number in x
     notes: Sequence[str] = field(default_factory=list)
 
 
 def made(found: Found, tokens: bool = False) -> DataSet:
-    """The data set, of `tokens` or of numbers, or a `DataError` that says what is wrong with which sample."""
+    """The data set, of `tokens` or of numbers. A `DataError` says which sample is wrong, and why."""
     names = _classes(found)
     _check_test(found)
     read = _tokens if tokens else _numbers
@@ -118,7 +118,7 @@ def _array(found: Found, name: str, values: Any) -> np.ndarray[Any, Any]:
 
 
 def _classes(found: Found) -> tuple[str, ...]:
-    """The names of all classes, in order; their positions are what a network learns."""
+    """The names of all classes, in order. A network learns their positions."""
     for part in found.parts:
         _check_labels(found, part)
     values = np.unique(np.concatenate([np.asarray(part.y) for part in found.parts]))
@@ -145,7 +145,7 @@ def _check_labels(found: Found, part: Samples) -> None:
 
 
 def _check_test(found: Found) -> None:
-    """A network cannot say a class that it has never seen."""
+    """Test classes must occur in training, since a network cannot predict other classes."""
     train, *tests = found.parts
     known = {_text(label) for label in np.asarray(train.y)}
     for part in tests:
@@ -171,8 +171,8 @@ def _text(label: Any) -> str:
 
 
 def _taken_apart(found: Found, split: Split, names: tuple[str, ...]) -> list[Split]:
-    """Train and test, of each class alike."""
-    # RandomState, since its stream is frozen for good: the split is the same in every version.
+    """Train and test, with the same part of every class."""
+    # RandomState, since its stream never changes: the split is the same in every version.
     order = torch.tensor(np.random.RandomState(0).permutation(len(split)))
     train, test = [], []
     for label, name in enumerate(names):
@@ -188,7 +188,7 @@ def _taken_apart(found: Found, split: Split, names: tuple[str, ...]) -> list[Spl
 
 
 def _without_zeros(data: DataSet, columns: Sequence[str]) -> tuple[DataSet, list[str]]:
-    """What is the same in all samples cannot be divided by its standard deviation."""
+    """Standard deviation 1 for constant columns, since nothing can be divided by 0."""
     same = [i for i, std in enumerate(data.std) if std < 1e-7 * max(1.0, abs(data.mean[i]))]
     if not same:
         return data, []
@@ -198,7 +198,7 @@ def _without_zeros(data: DataSet, columns: Sequence[str]) -> tuple[DataSet, list
 
 
 def _told(data: DataSet, found: Found) -> list[str]:
-    """What it is, for whoever is about to train on it."""
+    """A description of the data, to read before training."""
     train, test, shape = data.train, data.test, tuple(data.train.images.shape[1:])
     sizes = f"{len(train):,} {found.what} to train on, {len(test):,} to test"
     if data.are_tokens:

@@ -1,4 +1,4 @@
-"""Tables: a row for each sample, a column with its class."""
+"""Tables with one row per sample, and a column for the class."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .samples import Found, Samples, some
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_WORDS = 32  # of a column that becomes a number for each
+MOST_WORDS = 32  # in a column; each becomes a column of zeros and ones
 MOSTLY = 0.5
 
 
@@ -42,12 +42,12 @@ def read_table(path: Path, label: str) -> Found:
 
 
 def row(i: int) -> str:
-    """As a spreadsheet counts them, the header being row 1."""
+    """The name of a row, counted as in a spreadsheet, where the header is row 1."""
     return f"row {i + 2}"
 
 
 def _frame(path: Path) -> pd.DataFrame:
-    import pandas as pd  # here, since it takes a second
+    import pandas as pd  # here, since the import takes a second
 
     if path.suffix == ".parquet" and find_spec("pyarrow") is None:
         raise DataError(
@@ -63,12 +63,12 @@ def _frame(path: Path) -> pd.DataFrame:
         raise DataError(f"{path}: there is no such file") from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
-    except Exception as error:  # pandas and pyarrow have many of their own
+    except Exception as error:  # pandas and pyarrow raise many kinds of errors
         raise DataError(f"{path}: not a table ({str(error).strip().splitlines()[0]})") from error
 
 
 def _counts_rows(column: pd.Series, name: str) -> bool:
-    """What `frame.to_csv()` writes in front."""
+    """Whether this is the index that `frame.to_csv()` writes in front."""
     return str(name).startswith("Unnamed:") and column.tolist() == list(range(len(column)))
 
 
@@ -83,7 +83,7 @@ def _labels(path: Path, column: pd.Series, name: str) -> Any:
 def _columns(
     path: Path, name: str, column: pd.Series, notes: list[str]
 ) -> list[tuple[str, np.ndarray[Any, Any]]]:
-    """The numbers that a column gives: itself, or for words a column of zeros and ones for each."""
+    """The numbers of a column: the column itself, or one column of zeros and ones per word."""
     import pandas as pd
 
     if (missing := column.isna()).any():

@@ -1,6 +1,6 @@
-"""Section 4.2 and 4.3: how robust a network is, how far its boundaries are, and what the numbers cost.
+"""Sections 4.2 and 4.3: robustness of a network, distance to its boundaries, and the cost of penalties.
 
-Each evaluation is a function of a network on pixels in [0, 1] and a split, and returns plain numbers:
+Each evaluation takes a network on pixels in [0, 1] and a split, and returns plain numbers:
 
 >>> from jacnorm.lab.data import load
 >>> from jacnorm.lab.evaluate import white_noise

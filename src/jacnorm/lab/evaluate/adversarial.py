@@ -21,26 +21,26 @@ EPSILON = 32 / 255  # the paper's δ
 STEP_SIZE = 2 / 255  # the paper's η
 GRADIENT_ATTACKS: dict[str, Callable[..., Iterates]] = {"pgd": pgd, "tpgd": tpgd}
 ATTACKS = (*GRADIENT_ATTACKS, "square")
-# The strengths to show unless told otherwise: steps of η, or queries.
+# The default strengths: steps of η, or queries.
 STEPS = (0, 1, 2, 5, 10, 20, 40)
 QUERIES = (0, 10, 30, 100, 300, 1000)
 
 
 @dataclass(frozen=True)
 class AttackResult(Result):
-    """Accuracy for each ε (outer) and each number of iterations (inner); 0 iterations are the clean images.
+    """Accuracy for each ε (outer) and each number of iterations (inner). 0 iterations are the clean images.
 
-    `last` is measured as in the paper: on the images that an attack of this ε and this many iterations
-    returns. It may rise, since the last iterate is not always the worst (and TPGD, which knows no labels,
-    may put a mistake right). `worst` counts an image as lost once any perturbation within ε has been found
-    for it: the clean image, an earlier iterate, or one from a smaller ε. All of these are within reach of
-    the stronger attacker, so `worst` never rises with ε or iterations, and it is the number to judge by.
+    `last` is measured as in the paper, on the images that an attack with this ε and this many iterations
+    returns. It may rise, since the last iterate is not always the worst. (TPGD does not know the labels, so
+    it may even correct a mistake.) `worst` counts an image as lost if any perturbation within ε fools the
+    network: the clean image, an earlier iterate, or an iterate of a smaller ε. A stronger attacker can use
+    all of these. So `worst` never rises with ε or iterations, and robustness is judged by it.
     """
 
     attack: str
     epsilons: tuple[float, ...]
     iterations: tuple[int, ...]
-    step_size: float | None  # Square has none
+    step_size: float | None  # None for Square
     last: tuple[tuple[float, ...], ...]
     worst: tuple[tuple[float, ...], ...]
     clean: float
@@ -94,7 +94,7 @@ def _at(
     seed: int,
     bar: Any,
 ) -> tuple[Tensor, Tensor]:
-    """At one ε: which images are right at the end, and which at every step; (strengths, N) each."""
+    """For one ε: which images are right at the end, and which at every step; (strengths, N) each."""
     how = {"epsilon": epsilon, "generator": generator_on(split.images.device, seed)}
     follow: Callable[..., Tensor] = partial(_ascent, GRADIENT_ATTACKS.get(attack))
     wanted = list(iterations)
@@ -111,7 +111,7 @@ def _at(
 def _ascent(
     attack: Any, model: nn.Module, images: Tensor, labels: Tensor, iterations: tuple[int, ...], **how: Any
 ) -> Tensor:
-    """One run to the largest number of iterations passes through all smaller ones: a row for each."""
+    """One row per number of iterations. A run to the largest number passes through all smaller ones."""
     steps = attack(model, images, labels, step_size=STEP_SIZE, **how)
     right = [_right(model, images, labels)]
     right += [logits.argmax(1) == labels for _, logits in islice(steps, 1, iterations[-1] + 1)]
@@ -121,7 +121,7 @@ def _ascent(
 def _square(
     model: nn.Module, images: Tensor, labels: Tensor, iterations: tuple[int, ...], **how: Any
 ) -> Tensor:
-    """Each number of iterations is a run of its own, since its squares follow a schedule of their own."""
+    """One run per number of iterations, since the schedule of squares depends on this number."""
     right = []
     for count in iterations:
         found = square(model, images, labels, iterations=count, **how) if count else images
@@ -130,7 +130,7 @@ def _square(
 
 
 def _so_far(right: Tensor) -> Tensor:
-    """Right here and in every row above."""
+    """Which images are right in this row and in all rows above."""
     return right.long().cumprod(0).bool()
 
 

@@ -19,17 +19,17 @@ DIRECTIONS = 100
 
 @dataclass(frozen=True)
 class BoundaryResult(Result):
-    """Three distances for each point, 2-norm in pixels; None where nothing was found.
+    """Three distances per point, in the 2-norm of pixels. None where nothing was found.
 
-    `attack` and `sampled` are upper bounds of the distance, the second above it by what random directions
-    miss. `first_order` is the distance if the network were linear, neither an upper nor a lower bound.
+    `attack` and `sampled` are upper bounds of the distance. `sampled` is larger, since random directions miss
+    the nearest point. `first_order` is the distance if the network were linear. It is not a bound.
     """
 
     first_order: tuple[float | None, ...]
     attack: tuple[float | None, ...]
     sampled: tuple[float | None, ...]
     points: tuple[int, ...]  # their positions in the split
-    left_out: int  # misclassified, by this network or by one it is compared with
+    left_out: int  # misclassified by this network or by another network of the comparison
     directions: int
     seed: int
     units: str = "pixels"
@@ -43,10 +43,10 @@ def boundary(
     directions: int = DIRECTIONS,
     seed: int = 0,
 ) -> BoundaryResult:
-    """The distances of all points that this network and those it is compared with classify correctly.
+    """The distances of all points that all networks of the comparison classify correctly.
 
-    A point on the wrong side of the boundary has no distance to speak of, so it is left out and counted.
-    With one seed all networks see the same directions.
+    A point on the wrong side of the boundary has no such distance, so it is left out and counted. With the
+    same seed all networks see the same directions.
     """
     if directions < 1:
         raise EvaluationError(f"directions = {directions}: it must be 1 or more")
@@ -73,10 +73,10 @@ def boundary(
 def first_order_distance(model: nn.Module, images: Tensor) -> Tensor:
     """min over the other classes k of (z_y − z_k) / ‖Jᵀ(e_y − e_k)‖, y the class predicted, (N,).
 
-    The margin over the norm of its own Jacobian, a difference of two rows of J. That norm is at most √2 ‖J‖₂,
-    so a small σ moves the boundary away: the distance is at least margin/(√2 σ). It is exact while the net
-    is linear between image and boundary. All classes count, since the nearest boundary need not be that
-    of the runner-up.
+    It is the margin divided by the norm of the margin's Jacobian, a difference of two rows of J. This norm is
+    at most √2 ‖J‖₂, so the distance is at least margin/(√2 σ): a small σ moves the boundary away. The
+    distance is exact if the net is linear between image and boundary. All classes count, since the runner-up
+    need not have the nearest boundary.
     """
     found = []
     with progress(len(images), "first-order distance") as bar:
@@ -86,7 +86,7 @@ def first_order_distance(model: nn.Module, images: Tensor) -> Tensor:
             own = logits.argmax(1, keepdim=True)
             margins = logits.gather(1, own) - logits
             slopes = (rows.gather(1, own[..., None].expand(-1, 1, rows.shape[2])) - rows).norm(dim=2)
-            # 0/0 is the class itself; a slope of zero never gets there.
+            # 0/0 is the class itself. With a slope of zero the boundary is never reached.
             found.append((margins / slopes).scatter(1, own, torch.inf).amin(1))
             bar.update(len(x))
     return torch.cat(found)
@@ -106,11 +106,12 @@ RESOLUTION = 1 / 128  # of the radius found, or of the first one tried if that i
 def sampled_distance(model: nn.Module, images: Tensor, *, directions: int, seed: int = 0) -> Tensor:
     """The smallest radius at which one of `directions` random rays has left the class of its image, (N,).
 
-    Binary search takes a ray that is inside at some radius to be inside at all smaller ones, so from then on
-    only those outside can be the first to leave. A tenth of the rays finds a radius to start from, by
-    doubling and halving, and most of the others need to be looked at once. (On a LeNet this was nearly four
-    times as fast as doubling with all rays, and within 1 % of it.) The answer is an upper bound of the
-    distance, above it by what random directions miss, and by a ray that left and came back. inf: no ray left.
+    Binary search assumes that a ray which is inside at some radius is inside at all smaller ones. So only the
+    rays that are outside there can be the first to leave. A tenth of the rays finds a first radius, by
+    doubling and halving. Most of the other rays are then needed only once. (On a LeNet this was nearly four
+    times as fast as doubling with all rays, and within 1 % of its result.) The answer is an upper bound of
+    the distance: random directions miss the nearest point, and a ray may leave and come back. inf: no ray
+    left its class.
     """
     generator = generator_on(images.device, seed)
     found = []
@@ -122,7 +123,7 @@ def sampled_distance(model: nn.Module, images: Tensor, *, directions: int, seed:
 
 
 def unit_rays(points: Tensor, directions: int, generator: torch.Generator) -> Tensor:
-    """Uniform on the sphere, (points, directions, *pixels)."""
+    """Directions, uniform on the sphere, (points, directions, *pixels)."""
     shape = (len(points), directions, *points.shape[1:])
     drawn = torch.randn(shape, generator=generator, device=points.device, dtype=points.dtype)
     return drawn / drawn.flatten(2).norm(dim=2)[..., None, None, None]
@@ -141,7 +142,7 @@ def _distance(model: nn.Module, points: Tensor, rays: Tensor) -> Tensor:
 
 
 class _Search:
-    """For each point the largest radius known to be inside and the smallest known to be outside."""
+    """Per point, the largest radius known to be inside and the smallest radius known to be outside."""
 
     def __init__(self, model: nn.Module, points: Tensor, rays: Tensor):
         self.model, self.points, self.rays = model, points, rays
@@ -165,7 +166,7 @@ class _Search:
         return self.outer.isfinite() & (self.outer - self.inner > fine)
 
     def attempt(self, radius: Tensor, chosen: Tensor) -> None:
-        """One radius for each chosen point: the new outer one if a ray is outside there, else the inner."""
+        """Try one radius per chosen point. It becomes the outer if a ray is outside, else the inner."""
         outside = torch.zeros_like(self.left)
         point, ray = (self.left & chosen[:, None]).nonzero(as_tuple=True)
         for p, r in zip(point.split(BATCH), ray.split(BATCH), strict=True):

@@ -1,4 +1,4 @@
-"""What accuracy does not show: whether the network is as sure as it is right, and how the loss rises."""
+"""Beyond accuracy: whether confidence agrees with accuracy, and how the loss rises."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ BINS = 15
 
 @dataclass(frozen=True)
 class CalibrationResult(Result):
-    """The expected calibration error (Guo et al., 2017) and what it is made of, bin by bin.
+    """The expected calibration error (Guo et al., 2017), and its parts bin by bin.
 
-    Bins have equal width in confidence, the softmax of the class predicted. An empty bin has None.
+    Bins have equal width in confidence, the softmax of the predicted class. Empty bins have None.
     """
 
     ece: float
@@ -42,7 +42,7 @@ def calibration(model: nn.Module, split: Split) -> CalibrationResult:
 
 
 def _in_bins(sure: Tensor, right: Tensor) -> CalibrationResult:
-    bin_ = (sure * BINS).ceil().long().clamp(1, BINS) - 1  # each bin has its upper end
+    bin_ = (sure * BINS).ceil().long().clamp(1, BINS) - 1  # each bin includes its upper end
     counts = torch.zeros(BINS, dtype=torch.float64).index_add(0, bin_, torch.ones_like(sure))
     confidence = torch.zeros_like(counts).index_add(0, bin_, sure)
     accuracy = torch.zeros_like(counts).index_add(0, bin_, right)
@@ -58,12 +58,12 @@ def _means(sums: Tensor, counts: Tensor) -> tuple[float | None, ...]:
 
 @dataclass(frozen=True)
 class LandscapeResult(Result):
-    """Means over the images, of the cross-entropy as a function of pixels.
+    """The cross-entropy as a function of pixels. All numbers are means over the images.
 
-    `slope` is ‖∇ₓ loss‖₂. With d the unit direction of PGD's first step, sign(∇ₓ loss), `attack_slope` is the
-    derivative along d, and `curvature` how fast that grows from x to the end of the step:
-    (∇loss(x + h d) − ∇loss(x))·d / h, after Moosavi-Dezfooli et al. (2019). A difference and not a second
-    derivative, since a network of ReLUs bends in its kinks, which a derivative does not see.
+    `slope` is ‖∇ₓ loss‖₂. Let d be the unit direction of PGD's first step, sign(∇ₓ loss). `attack_slope` is
+    the derivative along d. `curvature` says how fast this derivative grows from x to the end of the step:
+    (∇loss(x + h d) − ∇loss(x))·d / h, after Moosavi-Dezfooli et al. (2019). It is a difference and not a
+    second derivative, since a ReLU network bends only at kinks, which a second derivative does not see.
     """
 
     slope: float
@@ -74,7 +74,7 @@ class LandscapeResult(Result):
 
 
 def landscape(model: nn.Module, split: Split, *, step_size: float = STEP_SIZE) -> LandscapeResult:
-    """How steep the loss is, and how much steeper it gets on the way that PGD takes."""
+    """How steep the loss is, and how much steeper it gets along PGD's first step."""
     prepare(model, split)
     totals = torch.zeros(3, dtype=torch.float64)
     with progress(len(split), "loss landscape") as bar:

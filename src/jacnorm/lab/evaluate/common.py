@@ -1,4 +1,4 @@
-"""What all evaluations share: checks of the input, a progress bar, results that become JSON."""
+"""Shared by all evaluations: checks of the input, a progress bar, and results that become JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Result:
 
 
 def prepare(model: nn.Module, split: Split, *, pixels: bool = True) -> None:
-    """Put the network into evaluation mode; an error if images or labels do not fit it."""
+    """Put the network into evaluation mode. An error if images or labels do not fit it."""
     if len(split) == 0:
         raise EvaluationError("there are no images to evaluate on: the selection is empty")
     images, labels = split.images, split.labels
@@ -52,17 +52,17 @@ def check_increasing(name: str, values: tuple[float, ...], least: float = 0) -> 
 
 @torch.no_grad()
 def is_right(model: nn.Module, split: Split) -> Tensor:
-    """Which images the network classifies as labelled, (N,)."""
+    """Which images the network classifies correctly, (N,)."""
     return torch.cat([model(images).argmax(1) == labels for _, images, labels in batches(split, CHUNK)])
 
 
 def share(these: Tensor) -> float:
-    """The share of them that is true."""
+    """The share of true values."""
     return float(these.double().mean())
 
 
 def wilson(part: float, count: float) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share that was counted on so many images.
+    """Wilson's 95 % interval of a share of so many images.
 
     >>> [round(end, 3) for end in wilson(0.9, 100)], [round(end, 3) for end in wilson(1.0, 100)]
     ([0.826, 0.945], [0.963, 1.0])
@@ -74,7 +74,7 @@ def wilson(part: float, count: float) -> tuple[float, float]:
 
 
 def progress(total: int, what: str, unit: str = " images") -> Any:
-    """A bar on a terminal, for what takes longer than a second."""
+    """A bar on a terminal. It appears after a second."""
     return tqdm(total=total, desc=what, unit=unit, disable=None, leave=False, delay=1, dynamic_ncols=True)
 
 

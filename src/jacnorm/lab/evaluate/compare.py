@@ -17,11 +17,11 @@ Groups = dict[str, list[Record]]
 NAMES = {"weight": "λ"}
 
 WIDTH = 120  # of a page of text
-LABEL = 16  # what a column of numbers has room for
+LABEL = 16  # characters that fit over a column of numbers
 
 
 def comparison(records: Sequence[Record]) -> str:
-    """A table for each number of epochs, since screening runs cannot be compared with full ones."""
+    """One table per number of epochs, since screening runs cannot be compared with full runs."""
     lengths = sorted({record["config"]["epochs"] for record in records}, reverse=True)
     parts = []
     for epochs in lengths:
@@ -33,7 +33,7 @@ def comparison(records: Sequence[Record]) -> str:
 
 
 def _table(groups: Groups) -> str:
-    """A row for each method if that fits, else a column."""
+    """One row per method if that fits, else one column per method."""
     cells = {label: _cells(records) for label, records in groups.items()}
     names = list(dict.fromkeys(name for found in cells.values() for name in found))
     methods = [[label, *(found.get(name, "–") for name in names)] for label, found in cells.items()]
@@ -42,14 +42,14 @@ def _table(groups: Groups) -> str:
     if len(text.splitlines()[0]) <= WIDTH:
         return text
     key = ""
-    if max(map(len, cells)) > LABEL:  # too long to stand over a column
+    if max(map(len, cells)) > LABEL:  # too long for the head of a column
         key = "\n".join(f"({i}) {label}" for i, label in enumerate(cells, 1)) + "\n\n"
         methods = [[f"({i})", *rest] for i, (_, *rest) in enumerate(methods, 1)]
     return key + "\n\n".join(map(table, _blocks(["method", *names], methods)))
 
 
 def _blocks(head: list[str], methods: list[list[str]]) -> list[list[list[str]]]:
-    """Transposed, with as many methods side by side as fit."""
+    """Transposed tables, each with as many methods side by side as fit."""
     room = WIDTH - max(map(len, head))
     blocks: list[list[list[str]]] = []
     left = 0
@@ -84,7 +84,7 @@ def _cell(values: Sequence[float], form: str) -> str:
 
 
 def grouped(records: Sequence[Record]) -> Groups:
-    """By label the records of one setting with several seeds. Labels name the settings that differ."""
+    """The records of each setting, over seeds, by label. Labels name the settings that differ."""
     by_setting: dict[str, list[Record]] = {}
     for record in records:
         setting = {key: value for key, value in record["config"].items() if key != "seed"}
@@ -95,7 +95,7 @@ def grouped(records: Sequence[Record]) -> Groups:
 
 
 def _label(config: dict[str, Any], all_configs: Sequence[dict[str, Any]]) -> str:
-    """The name of the method in tables, and the settings in which it differs from others of this name."""
+    """The method's name in tables, and the settings that differ from other records of this method."""
     name = make_config(config).label
     alike = [other for other in all_configs if make_config(other).label == name]
     told = [

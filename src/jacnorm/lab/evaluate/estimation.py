@@ -1,4 +1,4 @@
-"""How far an estimate of σ is from the exact one, figure 5 (right)."""
+"""How far estimates of σ are from the exact σ, figure 5 (right)."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from ..nets import Normalized
 from .common import CHUNK, Result, check_increasing, generator_on, prepare, progress
 
 ITERATIONS = (1, 2, 3, 5, 7, 10, 15, 20)
-BOUND_IMAGES = 50  # the product bound is nearly the same at every image, and slow
+BOUND_IMAGES = 50  # the product bound is slow, and nearly the same for every image
 
 
 @dataclass(frozen=True)
 class EstimationResult(Result):
-    """Mean over the images of |estimate − σ|/σ after each number of rounds, σ of the normalized input.
+    """Mean over the images of |estimate − σ|/σ after each number of rounds. σ is for the normalized input.
 
     A round is one product with J and one with Jᵀ. `random` is the paper's estimate: v random, u = J v, ‖Jᵀu‖.
-    `warm` is SpectralPenalty's: u stored, v = Jᵀu, ‖J v‖. Lanczos takes three products more. `bound` is
-    the error of ∏‖Wˡ‖₂, which takes no rounds.
+    `warm` is SpectralPenalty's estimate: u stored, v = Jᵀu, ‖J v‖. Lanczos takes three more products. `bound`
+    is the error of ∏‖Wˡ‖₂, which needs no rounds.
     """
 
     iterations: tuple[int, ...]
@@ -90,7 +90,7 @@ def _estimates(
 
 
 def _power(J: Linearization, u: Tensor, rounds: int) -> tuple[Tensor, Tensor]:
-    """‖Jᵀu‖ and, half a round later, ‖J v‖ as u gets better by a round at a time."""
+    """‖Jᵀu‖ and, half a round later, ‖J v‖, for each round of power iteration."""
     backward, forward = [], []
     for _ in range(rounds):
         w = J.vjp(u)
@@ -102,7 +102,7 @@ def _power(J: Linearization, u: Tensor, rounds: int) -> tuple[Tensor, Tensor]:
 
 
 def _errors(estimates: Tensor, exact: Tensor) -> Tensor:
-    """Summed over the images. An image with σ = 0 has no error."""
+    """Errors, summed over the images. An image with σ = 0 has no error."""
     return ((estimates - exact).abs() / exact.clamp_min(torch.finfo(exact.dtype).tiny)).double().sum(1).cpu()
 
 

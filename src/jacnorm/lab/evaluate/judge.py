@@ -1,4 +1,4 @@
-"""An honest judge beyond the paper: four strong attacks, and the worst of them for each image."""
+"""A stricter judge than the paper's: four strong attacks, and the worst of them per image."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from .adversarial import EPSILON
 from .common import CHUNK, Result, generator_on, is_right, prepare, progress, share
 from .minimum_norm import linf_perturbed, need_foolbox
 
-ITERATIONS = 100  # of each gradient attack, as in AutoAttack
-QUERIES = 5000  # of Square, as in AutoAttack
+ITERATIONS = 100  # per gradient attack, as in AutoAttack
+QUERIES = 5000  # for Square, as in AutoAttack
 SUSPICIOUS = 0.002  # of all images: AutoAttack's own threshold for a warning
-AT_LEAST = 3  # images: one lucky query on a small set is no sign of anything
+AT_LEAST = 3  # images: one lucky query on a small set proves nothing
 
 Attack = Callable[[Tensor, Tensor], Tensor]  # images, labels -> images
 
 
 @dataclass(frozen=True)
 class JudgeResult(Result):
-    """`robust[i]` is the share of images that withstand the first i + 1 attacks, the worst case for each.
+    """`robust[i]` is the share of images that withstand all of the first i + 1 attacks.
 
-    Claims should rest on the last of them. `alarm` says what makes even that doubtful.
+    Claims should rest on the last entry. `alarm` gives reasons to doubt even that.
     """
 
     attacks: tuple[str, ...]
     robust: tuple[float, ...]
     clean: float
-    only_by_square: int  # images that no white-box attack fooled, and Square did
-    zero_gradients: int  # images where the loss has none, so that gradient attacks are blind
+    only_by_square: int  # images that only Square fooled, and no white-box attack
+    zero_gradients: int  # images where the loss has no gradient, so gradient attacks are blind
     alarm: str | None
     epsilon: float
     iterations: int
@@ -56,7 +56,7 @@ def judge(
     """Robust accuracy in the ℓ∞ ball, after AutoAttack (Croce & Hein, 2020): APGD on the cross-entropy,
     APGD on the logit ratio towards every class, a minimum-norm attack, and Square.
 
-    Each attack gets the images that the ones before it left standing. FMN takes FAB's place.
+    Each attack gets the images that withstood the attacks before. FMN replaces FAB.
     """
     if epsilon < 0 or iterations < 1 or queries < 1:
         raise EvaluationError(
@@ -104,7 +104,7 @@ def _attacks(
 def _fooled(
     model: nn.Module, split: Split, alive: Tensor, attack: Attack, epsilon: float, name: str
 ) -> Tensor:
-    """Which of the living images the attack fools, (N,); a perturbation that is too large does not count."""
+    """Which of the remaining images the attack fools, (N,). Perturbations that are too large do not count."""
     fooled = torch.zeros_like(alive)
     index = alive.nonzero()[:, 0]
     with progress(len(index), name) as bar:

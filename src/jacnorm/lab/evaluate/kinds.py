@@ -1,4 +1,4 @@
-"""The evaluations that there are. `jacnorm evaluate` and the paper's figures run them from this table."""
+"""The table of evaluations. `jacnorm evaluate` and the paper's figures run them from here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .judge import judge
 from .noise import VARIANCES, white_noise
 from .stored import cost, stored_vectors
 
-Row = tuple[str, float, str]  # what, how much, and the format of that
+Row = tuple[str, float, str]  # name, number, and its format
 
 
 @dataclass(frozen=True)
@@ -33,18 +33,18 @@ class Trained:
 
 @dataclass(frozen=True)
 class Setup:
-    """What all networks are evaluated on, and how."""
+    """Data and settings of the evaluation of all networks."""
 
     data: DataSet
     split: Split
     trained: Sequence[Trained]
-    images: int | None = None  # so many train images for the cost
+    images: int | None = None  # number of train images for the cost
     variances: tuple[float, ...] = VARIANCES  # of noise
     attacks: Sequence[str] = ()
     epsilon: float = EPSILON
     strengths: Mapping[str, tuple[int, ...]] = field(
         default_factory=dict
-    )  # of attacks with others than usual
+    )  # only where they are not the default
     directions: int = DIRECTIONS
     timing: Mapping[str, Any] = field(default_factory=dict)  # settings of `cost`
 
@@ -54,14 +54,14 @@ class Evaluation:
     text: str  # help of its option
     run: Callable[
         [Trained, Setup], Iterable[dict[str, Any]]
-    ]  # its numbers; of several, the last are complete
+    ]  # its numbers; if there are several, the last are complete
     rows: Callable[[dict[str, Any]], Iterable[Row]]  # numbers for a table; pictures are in figures/draw.py
     uses_foolbox: bool = False
     of_pixels: bool = True  # images in [0, 1]
 
 
 def rows(record: dict[str, Any]) -> list[Row]:
-    """All that was evaluated."""
+    """The rows of all evaluations in a record."""
     test = record["test"]
     of_tokens = record["config"].get("tokens") or record["config"].get("at")
     inputs = "the tokens' embedding" if of_tokens else "normalized input"
@@ -90,7 +90,7 @@ def _attacks(one: Trained, setup: Setup) -> Iterator[dict[str, Any]]:
 
 
 def _boundary(one: Trained, setup: Setup) -> list[dict[str, Any]]:
-    """Its points are those that all of these networks classify correctly."""
+    """Only points that all of these networks classify correctly."""
     models = [other.model for other in setup.trained]
     found = boundary(one.model, setup.split, compared_with=models, directions=setup.directions)
     return [found.to_json() | {"compared_with": sorted(other.config.id for other in setup.trained)}]
@@ -127,7 +127,7 @@ def _boundary_rows(b: dict[str, Any]) -> Iterator[Row]:
         "sampled": f"by {b['directions']} directions",
     }
     for key, text in names.items():
-        middle = median(math.inf if d is None else d for d in b[key])  # not found is far away
+        middle = median(math.inf if d is None else d for d in b[key])  # not found counts as far away
         yield f"median distance to the boundary, {text}", middle, ".3f"
     yield "misclassified by a network, left out", b["left_out"], ".0f"
 
@@ -171,7 +171,7 @@ EVALUATIONS = {
         uses_foolbox=True,
     ),
     "calibration": Evaluation(
-        "whether the network is as sure as it is right",
+        "whether the network's confidence agrees with its accuracy",
         lambda one, setup: [calibration(one.model, setup.split).to_json()],
         lambda found: [("expected calibration error", found["ece"], ".4f")],
         of_pixels=False,

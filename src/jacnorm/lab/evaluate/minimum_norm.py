@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..errors import EvaluationError
 from .common import CHUNK, progress
 
-# Wide enough to leave the search alone: the distance to a boundary knows no box.
+# Wide, so that it does not limit the search: the distance to a boundary has no box.
 NO_BOX = (-1000.0, 1000.0)
 HALVINGS = 10
 
@@ -22,8 +22,8 @@ def l2_distance(model: nn.Module, images: Tensor, labels: Tensor, *, steps: int 
     """Length of the shortest perturbation that DDN (Rony et al., 2019) or DeepFool (Moosavi-Dezfooli et al.,
     2016) finds, moved back along its own line to the boundary, (N,). inf: none found.
 
-    An upper bound of the distance to the decision boundary. (foolbox 3.3.4's L2 FMN never projects onto its
-    ball, so it does not serve here.)
+    It is an upper bound of the distance to the decision boundary. (The L2 FMN of foolbox 3.3.4 never projects
+    onto its ball, so it is not used here.)
     """
     foolbox = need_foolbox()
     attacks = (foolbox.attacks.DDNAttack(steps=steps), foolbox.attacks.L2DeepFoolAttack(steps=50))
@@ -44,7 +44,7 @@ def linf_perturbed(model: nn.Module, images: Tensor, labels: Tensor, *, steps: i
 def need_foolbox() -> Any:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it imports from a place that scipy wants to close
+            warnings.simplefilter("ignore")  # it uses a deprecated import from scipy
             import foolbox
     except ImportError as error:
         raise EvaluationError(
@@ -54,12 +54,12 @@ def need_foolbox() -> Any:
 
 
 def _run(attack: Any, model: nn.Module, x: Tensor, y: Tensor, bounds: tuple[float, float]) -> Tensor:
-    frozen = copy.deepcopy(model).requires_grad_(False).eval()  # it calls backward(): not on our weights
+    frozen = copy.deepcopy(model).requires_grad_(False).eval()  # foolbox calls backward()
     wrapped = need_foolbox().PyTorchModel(frozen, bounds=bounds, device=x.device)
-    with torch.random.fork_rng():  # DDN draws from the global state where the gradient vanishes
+    with torch.random.fork_rng():  # DDN draws from the global generator where the gradient is zero
         torch.manual_seed(0)
         found: Tensor = attack.run(wrapped, x, y)
-    return torch.where(found.isfinite(), found, x)  # a division by zero fools nobody
+    return torch.where(found.isfinite(), found, x)  # NaN from a division by zero does not count
 
 
 @torch.no_grad()
@@ -73,7 +73,7 @@ def _shortest(model: nn.Module, x: Tensor, y: Tensor, perturbed: Iterable[Tensor
 
 
 def _to_the_boundary(model: nn.Module, x: Tensor, y: Tensor, end: Tensor) -> Tensor:
-    """Between x and a perturbed end, the first point that a binary search finds outside."""
+    """The first point outside, between x and a perturbed end, by binary search."""
     inner, outer = torch.zeros_like(x[:, :1, :1, :1]), torch.ones_like(x[:, :1, :1, :1])
     for _ in range(HALVINGS):
         middle = (inner + outer) / 2

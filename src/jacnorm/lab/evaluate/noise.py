@@ -15,7 +15,7 @@ VARIANCES = (0.0, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2)
 
 @dataclass(frozen=True)
 class NoiseResult(Result):
-    """Accuracy with noise of each variance, and by how much it is below the clean one."""
+    """Accuracy with noise of each variance, and its drop from the clean accuracy."""
 
     variances: tuple[float, ...]  # σ², in pixels squared
     accuracy: tuple[float, ...]
@@ -31,8 +31,8 @@ def white_noise(
 ) -> NoiseResult:
     """Gaussian noise on every pixel, clipped to [0, 1], then the network with its normalization.
 
-    An image gets the same draw at every variance, scaled, so that a curve is smooth in σ², and two networks
-    see the same noise.
+    An image gets the same draw at every variance, scaled. So curves are smooth in σ², and all networks see
+    the same noise.
     """
     prepare(model, split)
     check_increasing("variances", variances)

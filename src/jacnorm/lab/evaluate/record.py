@@ -1,4 +1,4 @@
-"""The record of a run's evaluations: warnings about its numbers, and its file, which grows with each."""
+"""The record of a run's evaluations: warnings about its numbers, and its file."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def alarms(record: dict[str, Any]) -> list[str]:
 def added_to(
     file: Path, record: dict[str, Any], together: list[str], wanted: Sequence[str]
 ) -> dict[str, Any]:
-    """Add the record to its file, if that is about the same weights and images, and return both together.
+    """Add the record to its file if both have the same weights and images. Returns both together.
 
-    Attacks of another strength are dropped. Distances that were measured beside other networks stay in the
-    file, but are not returned.
+    Attacks of another strength are dropped. Distances that were measured together with other networks stay in
+    the file, but are not returned.
     """
     before = read_result(file) if file.exists() else {}
     if all(before.get(key) == record[key] for key in ("id", "images", "weights")):

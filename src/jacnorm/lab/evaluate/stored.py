@@ -1,4 +1,4 @@
-"""Time and error (section 4.3) of a finished run, with the vectors that its training left behind."""
+"""Time and error (section 4.3) of a finished run, with the stored vectors of its training."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def cost(
     repeats: int = REPEATS,
     iterations: tuple[int, ...] = ITERATIONS,
 ) -> dict[str, Any]:
-    """On the images that the network was trained on, as in the paper; `vectors` are those it has stored."""
+    """Measured on the training images, as in the paper. `vectors` are the stored u of these images."""
     train = trained_on(config, data).train.to(model.mean.device)
     few = Split(train.images[: images or IMAGES], train.labels[: images or IMAGES])
     sizes = tuple(size for size in batch_sizes if size <= len(few)) or (len(few),)
@@ -42,11 +42,11 @@ def cost(
 
 
 def stored_vectors(folder: Path, config: RunConfig) -> Tensor | None:
-    """The u of each train image at the end of training; None if there are none or they are not here."""
+    """The u of each train image at the end of training. None if there are none or the file is missing."""
     if config.method != "spectral" or not config.warm_start:
         return None
     file = RunFiles(folder).checkpoint
-    if not file.exists():  # as of networks that are published
+    if not file.exists():  # as for published networks
         print(f"{folder}: no {file.name}, so no error from stored vectors", file=sys.stderr)
         return None
     tensors, _ = checkpoint.load(file)

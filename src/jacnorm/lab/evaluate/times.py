@@ -1,4 +1,4 @@
-"""What a training step costs with each penalty, figure 5 (left)."""
+"""The cost of a training step with each penalty, figure 5 (left)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .common import Result, check_increasing, prepare, progress
 
 BATCH_SIZES = (16, 32, 64, 128, 256)
 REPEATS = 15
-PENALTIES = {  # as methods are called in tables, and as in the benchmark
+PENALTIES = {  # method's name in tables -> its name in the benchmark
     "spectral-bound": BOUND,
     "frobenius": FROBENIUS,
     "spectral": RANDOM,  # the paper's
@@ -35,8 +35,8 @@ KINDS = ("forward", "plain", *PENALTIES)
 class TimesResult(Result):
     """Median seconds of a forward pass and of optimizer steps, for each batch size.
 
-    `ratio` is to the plain step: the median over rounds in which every kind ran once, one after the other,
-    so that whatever else the machine did slowed all of them. Compare ratios, not seconds.
+    `ratio` is the time in units of the plain step, the median over rounds. In each round every kind runs
+    once, one after the other, so other work of the machine slows all of them. Compare ratios, not seconds.
     """
 
     batch_sizes: tuple[int, ...]
@@ -48,7 +48,7 @@ class TimesResult(Result):
 def step_times(
     model: Normalized, split: Split, *, batch_sizes: tuple[int, ...] = BATCH_SIZES, repeats: int = REPEATS
 ) -> TimesResult:
-    """Time per batch; the network given is copied and stays as it is."""
+    """Time per batch. The network is copied and does not change."""
     prepare(model, split, pixels=False)
     check_increasing("batch_sizes", batch_sizes, least=1)
     if batch_sizes[-1] > len(split) or repeats < 1:
@@ -71,7 +71,7 @@ def _rounds(
     body = copy.deepcopy(model.body).train()
     batch = (model.normalize(images), labels, torch.arange(len(images)))
     steps = {kind: _step(kind, body, batch) for kind in KINDS}
-    for step in steps.values():  # a model seen for the first time is verified, and threads wake up
+    for step in steps.values():  # warm-up: a new model is verified, and threads start
         step()
     found = []
     for _ in range(repeats):

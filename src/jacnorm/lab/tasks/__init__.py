@@ -1,1 +1,1 @@
-"""Tasks other than classification: the paper's future work. `kinds` has their settings."""
+"""Tasks other than classification, the paper's future work. `kinds` has their settings."""

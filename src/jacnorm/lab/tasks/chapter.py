@@ -1,4 +1,4 @@
-"""The chapter of an experiment of these tasks: interquartile means with intervals for each method."""
+"""The chapter of an experiment with these tasks: interquartile means with intervals per method."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ FEWEST = 3  # runs, for an interval
 @dataclass(frozen=True)
 class Difference:
     text: str
-    sign: int | None = None  # of its interval, 0 if that has both; None without one
+    sign: int | None = None  # of the interval; 0 if it has both signs, None without an interval
 
 
 @dataclass(frozen=True)
 class Trials:
-    """The runs of an experiment, finished or not: a row for each, with its final numbers.
+    """The runs of an experiment, finished or not: one row per run, with its final numbers.
 
-    Methods are compared over strata: runs that differ in settings which all methods have.
+    Methods are compared over strata. Runs of different strata differ in settings that all methods have.
     """
 
     experiment: Experiment
@@ -71,7 +71,7 @@ class Trials:
         return self.frame[self.frame["done"] & ~self.frame["diverged"]]
 
     def quantity(self, name: str) -> pd.DataFrame:
-        """A row for each stratum and seed, a column for each method."""
+        """One row per stratum and seed, one column per method."""
         wide = self.done.pivot(index=["stratum", "seed"], columns="method", values=name)
         return wide.reindex(columns=list(self.methods)).astype(float)
 
@@ -85,7 +85,7 @@ class Trials:
         return _with_interval(self.strata(method, name, stratum), digits)
 
     def difference(self, method: str, name: str, digits: int) -> Difference:
-        """To the first method, which experiments begin with as the one that does nothing."""
+        """The difference to the first method. Experiments begin with the method that does nothing."""
         return _difference(self.strata(method, name), self.strata(self.methods[0], name), digits)
 
     @property
@@ -96,7 +96,7 @@ class Trials:
         if len(lost := frame[frame["done"] & frame["diverged"]]):
             called = names(self.experiment.runs)
             each = "; ".join(called[name] for name in lost["id"])
-            found.append(f"Diverged, and in none of these numbers: {each}.")
+            found.append(f"Diverged, and not in these numbers: {each}.")
         return tuple(found)
 
 
@@ -128,7 +128,7 @@ def chapter(experiment: Experiment) -> Chapter:
 
 
 def _tables(found: Trials, titles: Quantities) -> Iterable[Table]:
-    """What is measured in noise stands in tables of its own."""
+    """The tables. Quantities that are measured in noise have their own tables."""
     for in_noise in (False, True):
         some = {name: one for name, one in titles.items() if ("_in_noise_" in name) is in_noise}
         if some:
@@ -159,7 +159,7 @@ def _differences(found: Trials, titles: Quantities) -> Table:
         cells = (found.difference(method, name, digits).text for name, (_, digits) in titles.items())
         rows.append((f"{method} − {base}", *cells))
     return Table(
-        caption=f"Differences of interquartile means to “{base}”, with 95 % intervals by the same.",
+        caption=f"Differences of interquartile means to “{base}”, with 95 % intervals by the same bootstrap.",
         header=("", *(title for title, _ in titles.values())),
         rows=tuple(rows),
     )
@@ -202,7 +202,7 @@ def _difference(ours: list[Scores], theirs: list[Scores], digits: int) -> Differ
 
 
 def _short(found: Trials, titles: Quantities) -> Iterable[str]:
-    """Of what matters most: which methods are above or below the first, and which cannot be told from it."""
+    """For the headline quantities: which methods are above or below the first, or not distinguishable."""
     base, *others = found.methods
     for name in found.experiment.runs[0].headline:
         title, digits = titles[name]
@@ -228,7 +228,7 @@ def _measured(result: Result | None, quantities: Mapping[str, Any]) -> dict[str,
 
 
 def _curves(found: Trials) -> pd.DataFrame | None:
-    """The criterion after each epoch: a row for each run and epoch."""
+    """The criterion after each epoch: one row per run and epoch."""
     rows = []
     for run in found.experiment.runs:
         result = found.stored.records.get(run.id)

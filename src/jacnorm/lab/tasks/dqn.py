@@ -1,7 +1,7 @@
-"""The task dqn: a value network by DQN, with or without something that keeps it smooth.
+"""The task dqn: a value network trained by DQN, with or without a method that keeps it smooth.
 
-Gogianu et al. (2021) divide the last hidden layer by its spectral norm, and find that it acts on optimization
-more than on smoothness.
+Gogianu et al. (2021) divide the last hidden layer by its spectral norm. They find that this affects
+optimization more than smoothness.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from .playing import kept_random_state
 
 __all__ = ["check_names", "check_start", "load", "start", "told"]
 
-MINATAR_CHANNELS = 16  # of its one convolution
+MINATAR_CHANNELS = 16  # of the only convolution
 
 
 class Convolution(BaseFeaturesExtractor):
-    """As for MinAtar: 16 kernels of 3×3."""
+    """Features of images as in MinAtar: 16 kernels of 3×3."""
 
     def __init__(self, space: gymnasium.spaces.Box):
         channels, height, width = space.shape
@@ -59,7 +59,7 @@ class ValueLearning(Learning):
     counters = (*Learning.counters, "_n_calls")
 
     def learn(self, steps: int, callback: list[BaseCallback]) -> None:
-        self.model.exploration_schedule = lambda _: self.exploration()  # over all epochs, not over each
+        self.model.exploration_schedule = lambda _: self.exploration()  # over all epochs together
         self.model.exploration_rate = self.exploration()
         self.model.learn(steps, callback, reset_num_timesteps=False)
 
@@ -101,7 +101,7 @@ def remember(model: DQN, tensors: Mapping[str, Tensor]) -> None:
 
 
 def check_start(config: DQNSettings, data: Any) -> None:
-    otherwise = "numbers, and DQN chooses among a few: try --task policy, or CartPole-v1"
+    otherwise = "numbers, and DQN chooses among a few actions: try --task policy, or CartPole-v1"
     check_actions(config, gymnasium.spaces.Discrete, otherwise)
 
 
@@ -120,7 +120,7 @@ def start(
             learning_starts=config.warmup,
             batch_size=config.batch_size,
             gamma=config.discount,
-            train_freq=max(1, config.train_every // env.num_envs),  # counted in each of them
+            train_freq=max(1, config.train_every // env.num_envs),  # counted per environment
             gradient_steps=config.updates,
             target_update_interval=config.target_every,
             policy_kwargs={
@@ -137,13 +137,13 @@ def start(
 
 
 def normalize_last_hidden(model: DQN) -> None:
-    """Divided by its norm, in both networks. The vectors of power iteration go to the target network with the
-    weights: those that it began with would not fit the weights that it gets.
+    """Divide the last hidden layer by its norm, in both networks. The target network gets the weights and the
+    vectors of power iteration. Its own first vectors would not fit these weights.
     """
     for net in (model.q_net, model.q_net_target):
         layers = [layer for layer in net.q_net if isinstance(layer, nn.Linear)]
         normalized_weight(layers[-2])
     model.q_net_target.load_state_dict(model.q_net.state_dict())
-    # What stable-baselines3 copies beside the parameters, statistics of batch norm otherwise.
+    # stable-baselines3 copies these tensors beside the parameters. Usually they are batch norm's statistics.
     model.batch_norm_stats = list(model.q_net.buffers())
     model.batch_norm_stats_target = list(model.q_net_target.buffers())

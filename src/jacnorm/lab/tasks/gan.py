@@ -1,7 +1,7 @@
 """The task gan: a generator and its critic. Methods differ in how they limit the slope of the critic.
 
-A critic has one output. Its Jacobian is a row, whose norm is the length of the gradient: SpectralPenalty, R1
-and WGAN-GP's penalty are functions of one σ, at different points.
+A critic has one output. Its Jacobian is a row, and σ is the length of the gradient. So SpectralPenalty, R1
+and WGAN-GP's penalty are functions of the same σ, at different points.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from ..wording import did_you_mean
 from .judges import Judge, Reference, judge_of
 from .kinds import FIRST_WEIGHT, GANSettings
 
-IMAGES = 28  # pixels a side, at most, that these networks are made for
+IMAGES = 28  # pixels per side, the most that these networks take
 BETA2 = 0.999
 SIGMA_IMAGES = 500
-FINAL = 13  # times as many images in the end: 26,000, as papers count modes
+FINAL = 13  # times as many images at the end: 26,000, as in papers that count modes
 STACKED = 3
 SAMPLES = 64  # in the picture
 
@@ -108,7 +108,7 @@ class GAN(Run):
         }
 
     def step(self) -> tuple[float, float, float]:
-        """`critic_steps` steps of the critic and one of the generator: both losses and the penalty."""
+        """`critic_steps` steps of the critic and one of the generator. Returns both losses and penalty."""
         batch = self.config.batch_size
         for _ in range(self.config.critic_steps):
             with torch.no_grad():
@@ -122,7 +122,7 @@ class GAN(Run):
         return loss.item(), penalty.item(), of_generator.item()
 
     def critic_loss(self, real: Tensor, made: Tensor) -> tuple[Tensor, Tensor]:
-        """R1 is about real images; the others are about images in between."""
+        """R1 is taken at real images. The other penalties are taken between real and made images."""
         if self.penalty is None:
             return self.contrast(self.critic(real), self.critic(made)), torch.zeros(())
         if self.config.method == "r1":
@@ -142,7 +142,7 @@ class GAN(Run):
 
     @torch.no_grad()
     def scores(self, count: int) -> dict[str, float]:
-        """Made from the same noise in each epoch and run."""
+        """Scores of made images. Their noise is the same in every epoch and run."""
         self.generator.eval()
         self.critic.eval()
         self.draw.manual_seed(0)
@@ -181,12 +181,13 @@ class GAN(Run):
     def line(self, m: Mapping[str, Any]) -> str:
         return (
             f"Fréchet {m['frechet']:.2f}  precision {m['precision']:.2f} recall {m['recall']:.2f}  "
-            f"modes {m['modes']:.0f}  σ {m['sigma_between']:.3f}  {m['milliseconds_per_step']:.0f} ms a step"
+            f"modes {m['modes']:.0f}  σ {m['sigma_between']:.3f}  "
+            f"{m['milliseconds_per_step']:.0f} ms per step"
         )
 
     @torch.no_grad()
     def keep_pictures(self, folder: Path) -> None:
-        from ..pictures import image_grid  # here, so that sweeps do not wait for matplotlib
+        from ..pictures import image_grid  # here, since importing matplotlib is slow
 
         self.generator.eval()
         self.draw.manual_seed(0)
@@ -200,7 +201,7 @@ def descend(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
 
 
 def stacked(pixels: Tensor, draw: torch.Generator) -> Tensor:
-    """Stacked images: each has three of the images as channels."""
+    """Stacked images. Each has three images as its channels."""
     drawn = torch.randint(len(pixels), (len(pixels), STACKED), generator=draw, device=pixels.device)
     return pixels[drawn].squeeze(2)
 
@@ -259,7 +260,7 @@ def check_images(data: DataSet) -> None:
 
 
 def check_start(config: GANSettings, data: Material) -> None:
-    """Nothing to check here: mistakes are found earlier."""
+    """Nothing to check, since mistakes are found earlier."""
 
 
 def start(config: GANSettings, data: Material, device: torch.device | str, share: Share | None = None) -> GAN:

@@ -1,8 +1,8 @@
 """How good generated images are: a fixed classifier, trained here, and distances between its features.
 
-A Fréchet distance like that of FID, in the features of a small network. It is not FID and not to be compared
-with one. With n images it is biased upwards by about 1/n times a constant (Chong & Forsyth, 2020), so that
-only distances with equal n compare; and it sees what this classifier sees.
+The Fréchet distance is computed as for FID, but with the features of a small network. It is not FID, and it
+cannot be compared with FID. With n images it is biased upwards by about a constant times 1/n (Chong &
+Forsyth, 2020), so only distances with equal n can be compared. It depends on this classifier.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..progress import Progress
 from ..run_files import load_run, locked
 from ..train import train
 
-NEIGHBOURS = 3  # of precision and recall
+NEIGHBOURS = 3  # for precision and recall
 CHUNK = 1000
 SMALL = 12  # pixels; LeNet takes no fewer
 
@@ -35,8 +35,8 @@ class Judge:
 
     @torch.no_grad()
     def features(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Of each image: what the last layer is given, and the mode. Channels are images of their own: their
-        features stand side by side, and their classes are the digits of the mode.
+        """Per image: the input of the last layer, and the mode. Each channel is judged as an image. Their
+        features are concatenated, and their classes are the digits of the mode.
         """
         found = [self._of(chunk) for chunk in images.split(CHUNK)]
         features, modes = (torch.cat(of) for of in zip(*found, strict=True))
@@ -77,7 +77,7 @@ class Reference:
 
     judge: Judge
     features: Tensor
-    modes: int  # that there can be
+    modes: int  # the possible number
     mean: Tensor
     covariance: Tensor
 
@@ -87,7 +87,7 @@ class Reference:
         return cls(judge, features, judge.classes ** images.shape[1], *moments(features))
 
     def scores(self, images: Tensor, some: int = 2000) -> dict[str, float]:
-        """Precision and recall are of the first `some` of both."""
+        """Scores of made images. Precision and recall use only the first `some` images of both kinds."""
         features, modes = self.judge.features(images)
         ours = moments(features)
         precision, recall = precision_and_recall(self.features[:some], features[:some])
@@ -115,8 +115,8 @@ def frechet(a: Sequence[Tensor], b: Sequence[Tensor]) -> float:
 
 
 def precision_and_recall(real: Tensor, made: Tensor) -> tuple[float, float]:
-    """How much of what is made is near real images, and the other way round: within the distance that some
-    image there has to the third of its own kind (Kynkäänniemi et al., 2019).
+    """The part of made images that is near real images, and the reverse (Kynkäänniemi et al., 2019). An image
+    of the other kind is near if it is no farther away than its own third neighbour.
     """
     return _covered(made, by=real), _covered(real, by=made)
 
@@ -127,7 +127,7 @@ def _covered(points: Tensor, by: Tensor) -> float:
 
 
 def divergence_from_uniform(count: Tensor) -> float:
-    """KL(made ‖ uniform) in nats. Also of perfect images it is about (modes − 1) / (2 n)."""
+    """KL(made ‖ uniform) in nats. Even for perfect images it is about (modes − 1) / (2 n)."""
     p = count.double() / count.sum()
     p = p[p > 0]
     return float((p * (p * len(count)).log()).sum())

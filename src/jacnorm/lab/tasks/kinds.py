@@ -9,10 +9,10 @@ from ..settings import ONE_OR_MORE, PART, POSITIVE, Bound, Quantities, Settings,
 
 NOT_NEGATIVE = Bound(lambda v: v >= 0, "0 or more")
 RETURNS = {
-    "return": ("return in the end", 1),
+    "return": ("return at the end", 1),
     "mean_return": ("return over training", 1),
     "sigma": ("mean σ", 3),
-    "milliseconds_per_update": ("ms an update", 1),
+    "milliseconds_per_update": ("ms per update", 1),
 }
 SEEN = {  # of made images
     "frechet": ("Fréchet distance (not FID)", 2),
@@ -23,9 +23,9 @@ SLOPES = {  # of the critic
     "sigma_real": ("σ at real images", 3),
     "sigma_made": ("σ at made ones", 3),
     "sigma_between": ("σ in between", 3),
-    "milliseconds_per_step": ("ms a step", 0),
+    "milliseconds_per_step": ("ms per step", 0),
 }
-TARGET = "the mean σ to come to; the weight finds itself"
+TARGET = "the mean σ to reach; the weight is found in training"
 FIRST_WEIGHT = 0.01  # of a method with a target
 FRACTION = Bound(lambda v: 0 <= v <= 1, "from 0 to 1")
 
@@ -49,13 +49,13 @@ class OneOfMany(Settings):
 
     @property
     def strength(self) -> str:
-        """A target, where the weight is found in training."""
+        """The weight, or the target if the weight is found in training."""
         settings = self.relevant()
         return f"{settings['target']:g}" if "target" in settings else super().strength
 
     @property
     def headline(self) -> tuple[str, ...]:
-        """The quantities that an experiment is told by in short."""
+        """The quantities in the summary of an experiment."""
         raise NotImplementedError
 
     @property
@@ -167,7 +167,7 @@ class PolicySettings(Reinforcement):
 
 @dataclass(frozen=True)
 class GANSettings(OneOfMany):
-    """Small networks for 28×28 images. The loss is logistic; for wgan-gp it is that of Wasserstein GANs."""
+    """Small networks for 28×28 images. The loss is logistic; wgan-gp has the loss of Wasserstein GANs."""
 
     task: str = setting("gan", "a generator of images and its critic", ("gan",))
     data: str = setting("fashion-mnist", "fashion-mnist, kmnist, mnist, or digits for a quick look")
@@ -192,7 +192,7 @@ class GANSettings(OneOfMany):
     steps: int = setting(500, "steps of the generator per epoch", POSITIVE)
     epochs: int = setting(16, "epochs; after each one the network is evaluated and saved", POSITIVE)
     judged: int = setting(
-        2000, "images for evaluation after each epoch; at the end thirteen times as many", ONE_OR_MORE
+        2000, "images for evaluation after each epoch; thirteen times as many at the end", ONE_OR_MORE
     )
     judge_epochs: int = setting(
         10, "training epochs of the classifier that evaluates the images", ONE_OR_MORE
@@ -206,7 +206,7 @@ class GANSettings(OneOfMany):
 
     @property
     def quantities(self) -> Quantities:
-        """Modes are told where there are many to be found."""
+        """The number of modes is included if there can be many."""
         modes = {"modes": ("modes", 1), "kl": ("KL, nats", 3)}
         return {**SEEN, **(modes if self.stacked else {}), **SLOPES}
 

@@ -1,4 +1,4 @@
-"""What policy and dqn share: running an algorithm of stable-baselines3 epoch by epoch."""
+"""Shared by policy and dqn: running an algorithm of stable-baselines3 epoch by epoch."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from .playing import Episode, kept_random_state, make, play
 
 SIGMA_STATES = 500
 STAGGER = 9_176  # between the seeds of environments and those of epochs
-FINAL = 3  # times as many episodes in the end
+FINAL = 3  # times as many episodes at the end
 
 
 class Learning(Run):
-    """An epoch is a part of the steps. It begins with new episodes, so that no environment has to be kept."""
+    """An epoch is a part of the steps. It begins with new episodes, so environments need not be stored."""
 
     def __init__(self, config: Reinforcement, model: BaseAlgorithm, additions: Sequence[BaseCallback] = ()):
         super().__init__(config, Share())
@@ -107,7 +107,7 @@ class Learning(Run):
             return float(spectral_norm(linearize(function, x)).sigma.mean())
 
     def test(self) -> dict[str, float]:
-        """With the mean return over training, the area under its curve."""
+        """Final scores, with the mean return over training, which is the area under its curve."""
         found = self.scores(FINAL * self.config.episodes)
         return found | {"mean_return": float(np.mean([one["return"] for one in self.history]))}
 
@@ -141,14 +141,14 @@ class Learning(Run):
         return self.model.policy.state_dict()
 
     def line(self, m: Mapping[str, Any]) -> str:
-        pace = f"{m['milliseconds_per_update']:.1f} ms an update"
+        pace = f"{m['milliseconds_per_update']:.1f} ms per update"
         return f"return {signed(m['return'], 1)}  σ {m['sigma']:.3f}  {pace}"
 
 
 def told(config: Reinforcement, result: dict[str, Any]) -> str:
     test = result["test"]
     return (
-        f"{config.label} on {config.environment}: return {signed(test['return'], 1)} in the end, "
+        f"{config.label} on {config.environment}: return {signed(test['return'], 1)} at the end, "
         f"{signed(test['mean_return'], 1)} over training, mean σ {test['sigma']:.3f}"
     )
 
@@ -173,7 +173,7 @@ def environments(config: Reinforcement, count: int) -> VecEnv:
 
 
 class Clock(BaseCallback):
-    """The seconds of updates, without playing."""
+    """Counts the seconds of updates, without playing."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -198,7 +198,7 @@ class Clock(BaseCallback):
 
 
 class Heard(BaseCallback):
-    """Steps, as progress counts them."""
+    """Tells progress about the steps."""
 
     def __init__(self, progress: Progress):
         super().__init__()

@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 
 from ..errors import UsageError
 
-FAMILIES = {"MinAtar": "minatar"}  # the package whose environments have names with this in front
-LONGEST = 5000  # steps of an episode that would have no end
-SEEDS = 1_000_003  # the first of the episodes to judge by, the same for all runs
+FAMILIES = {"MinAtar": "minatar"}  # prefix of environment names -> package
+LONGEST = 5000  # steps of an episode, since some would never end
+SEEDS = 1_000_003  # the first seed of evaluation episodes, the same for all runs
 
 Numbers = NDArray[Any]
 
 
 class ChannelsFirst(gymnasium.ObservationWrapper[Numbers, Any, Any]):
-    """MinAtar's images as small whole numbers, in the order of convolutions."""
+    """MinAtar's images as small whole numbers, with channels first, as convolutions need them."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]):
         super().__init__(env)
@@ -35,7 +35,7 @@ class ChannelsFirst(gymnasium.ObservationWrapper[Numbers, Any, Any]):
 
 
 def make(name: str) -> gymnasium.Env[Any, Any]:
-    """An error says what there is, or what is missing for it."""
+    """The environment. An error says which names exist, or which package is missing."""
     family = name.partition("/")[0]
     try:
         if family in FAMILIES:
@@ -62,7 +62,7 @@ Acting = Callable[[Numbers], Numbers]  # from a batch of observations
 
 
 def play(name: str, act: Acting, episodes: int) -> list[Episode]:
-    """Played side by side, each in its own environment, from the same starts in each call."""
+    """Episodes played side by side, each in its own environment. The starts are the same in every call."""
     envs = [make(name) for _ in range(episodes)]
     seen: list[list[Numbers]] = [[env.reset(seed=SEEDS + i)[0]] for i, env in enumerate(envs)]
     done: list[list[Numbers]] = [[] for _ in envs]
@@ -88,9 +88,9 @@ def play(name: str, act: Acting, episodes: int) -> list[Episode]:
 
 def fluctuation(actions: Numbers) -> float:
     """How quickly actions change: (2/(n f_s)) Σᵢ Mᵢ fᵢ over the n frequencies fᵢ of their spectrum and the
-    amplitudes Mᵢ there, with f_s = 1 a step; the mean over the numbers of an action (Mysore et al., 2021).
+    amplitudes Mᵢ there, with f_s = 1 per step; the mean over the numbers of an action (Mysore et al., 2021).
 
-    A constant is 0. Of all sequences within bounds, one that jumps between them at each step has the most.
+    It is 0 for a constant. Within bounds it is largest for a sequence that jumps between them at each step.
     """
     series = actions.reshape(len(actions), -1).astype(float)
     amplitudes = 2 * np.abs(np.fft.rfft(series, axis=0)[1:]) / len(series)
@@ -100,7 +100,7 @@ def fluctuation(actions: Numbers) -> float:
 
 @contextmanager
 def kept_random_state() -> Iterator[None]:
-    """stable-baselines3 draws from the global generators of Python and NumPy, which belong to others."""
+    """Restores the global generators of Python and NumPy, which stable-baselines3 uses."""
     python, numpy = random.getstate(), np.random.get_state()
     try:
         yield

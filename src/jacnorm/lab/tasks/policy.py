@@ -1,4 +1,4 @@
-"""The task policy: smooth control by PPO, where smooth means a small Jacobian of the action."""
+"""The task policy: smooth control by PPO. Smooth means that the Jacobian of the action is small."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class PolicyLearning(Learning):
         return {"fluctuation": 1000 * float(np.mean([fluctuation(one.actions) for one in episodes]))}
 
     def test(self) -> dict[str, float]:
-        """The same with noise on the observations."""
+        """The final scores, also with noise on the observations."""
         found = super().test()
         episodes = play(self.config.environment, self.act, self.config.episodes)
         scale = np.concatenate([one.observations for one in episodes]).std(0)
@@ -66,7 +66,7 @@ class PolicyLearning(Learning):
 class CAPS(AddedLoss):
     """weight · (mean ‖π(s_t) − π(s_{t+1})‖ + mean ‖π(s) − π(s + spread · noise)‖), of Mysore et al. (2021).
 
-    The first mean is over pairs drawn from the last round, since batches have single states.
+    The first mean is over pairs drawn from the last round, since batches have no consecutive states.
     """
 
     def __init__(self, weight: float, spread: float):
