@@ -346,3 +346,34 @@ def test_a_margin_penalty_must_not_shrink_the_radius(h):
         jn.MarginPenalty(1.0, h=h)
     jn.MarginPenalty(1.0, h=h, reduction="none")  # to look at
     jn.MarginPenalty(1.0, h=lambda r: torch.exp(-r))
+
+
+def test_a_head_that_stands_still_hides_no_step():
+    """The last parameters of a network may be those of another output, which nobody trains here."""
+    torch.manual_seed(0)
+    net = nn.ModuleDict({"f": nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))})
+    net["value"] = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+    net.forward = lambda x: {"logits": net["f"](x), "value": net["value"](x)}
+    penalty = jn.SpectralPenalty(0.01, target=0.1)
+    optimizer = torch.optim.SGD(net["f"].parameters(), 0.1)
+    for _ in range(20):
+        J = jn.linearize(net, torch.randn(8, 8), output="logits")
+        optimizer.zero_grad()
+        (J.output.square().mean() + penalty(J)).backward()
+        optimizer.step()
+    assert penalty.steering.state.steps == 19
+    assert penalty.weight > 0.01
+
+
+def test_a_norm_that_is_not_finite_is_not_measured():
+    """The penalty says NaN, as without a target; the weight waits."""
+    net = nn.Linear(3, 2)
+    penalty = jn.SpectralPenalty(0.01, target=0.1)
+    x = torch.tensor([[0.0, 1.0, 1.0], [1.0, 1.0, 1.0]])
+    assert penalty(jn.linearize(lambda x: net(x.abs().sqrt()), x)).isnan()
+    assert penalty.weight == 0.01
+
+
+def test_an_index_is_checked_where_there_is_one_output():
+    with pytest.raises(jn.InputError, match="index has shape"):
+        jn.SpectralPenalty()(jn.linearize(nn.Linear(3, 1), torch.randn(4, 3)), index=torch.arange(3))

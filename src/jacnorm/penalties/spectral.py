@@ -19,7 +19,7 @@ from ..pytorch.tracing import inside_torch_func, refuse, tracing
 from ..trust.checks import check_count, check_positive
 from .norm import Curve, NormPenalty, Reduction, Shape
 from .recent import RecentVectors
-from .stored import StoredVectors
+from .stored import StoredVectors, check_index
 
 Start = Literal["recent", "output", "random"]
 STIR = 0.01  # the part of a fixed direction in the start: it is then never zero or orthogonal to the answer
@@ -119,6 +119,8 @@ class SpectralPenalty(NormPenalty, StoredVectors):
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
         """The penalty. The direction of J v is stored for the next call."""
         if size(J.output_shape) == 1:
+            if index is not None:
+                check_index(index, J.output_shape[0])
             return self._of_one_number(J)
         rows = None if index is None else self.rows(J, index)
         value, u, v = self._found(J, rows)

@@ -52,7 +52,7 @@ class StoredVectors(nn.Module):
                 "A compiled step cannot make room for vectors as samples appear: pass the size of the data "
                 "set, SpectralPenalty(samples=len(dataset))."
             )
-        index, last = _checked(index, J.output_shape[0])
+        index, last = check_index(index, J.output_shape[0])
         make_room(self, last + 1, size(J.output_shape), J.dtype, J.device)
         return index.to(self.u.device)
 
@@ -175,7 +175,7 @@ def _gigabytes(count: int) -> str:
     return f"{count / 1e9:,.1f} GB"
 
 
-def _checked(index: object, batch: int) -> tuple[Tensor, int]:
+def check_index(index: object, batch: int) -> tuple[Tensor, int]:
     """The index as whole numbers, and the largest of them (−1 in a compiled step, which cannot know it)."""
     index = as_tensor(index)
     if index.shape != (batch,) or index.is_floating_point() or index.dtype == torch.bool:

@@ -32,7 +32,7 @@ TIME = 0.03  # the part of it that measurements may take
 STEP = 6  # a step that pays, in products with J (of a few samples, which take hardly less time than many)
 NEW = 0.2  # the share of the newest measurement in the ratio
 
-LAST = 4  # parameters that are looked at to see whether the network has moved
+LOOKED_AT = 16  # parameters, at most, that tell whether the network has moved
 
 DEAD = 0.02  # outputs that differ by this part of the most that was seen tell nothing any more
 WELL = 0.1  # those that differ by this part do
@@ -109,7 +109,8 @@ class Steering:
         assert penalty.norms is not None
         s = self.state
         s.payments += 1
-        if penalty.is_estimated and s.payments >= s.next_check:
+        is_due = penalty.is_estimated and s.payments >= s.next_check
+        if is_due and bool(penalty.norms.isfinite().all()):
             self._measure(penalty, J, index, labels)
         found = torch.stack([self._statistic(penalty.norms), spread(J.output)])
         self._found.append(averaged(J, found))
@@ -268,7 +269,8 @@ def some_weights(J: Linearization) -> Tensor | None:
     """A few numbers of the last layers, which tell whether an optimizer has moved them. (Fused ones leave no
     other trace.)"""
     everything = [p for module in modules_of(J.model).values() for p in module.parameters()]
-    learning = [p for p in everything if p.requires_grad and p.numel()][-LAST:]
+    learning = [p for p in everything if p.requires_grad and p.numel()]
+    learning = learning[:: max(1, len(learning) // LOOKED_AT)]  # from all over: a head may stand still
     rows = [(p.to_local() if hasattr(p, "to_local") else p).detach().reshape(-1) for p in learning]
     return torch.cat([row[:: max(1, len(row) // 8)].double() for row in rows]) if rows else None
 

@@ -232,7 +232,7 @@ def test_what_to_beware_of(cards):
     """The embedding is where J begins: that nothing before it counts is no finding."""
     assert "play no part" not in cards["text"]
     assert "known only to ±" in cards["images"]  # of eight images
-    assert "A changed token may change a text's meaning" in cards["text"]
+    assert "A changed token may change the meaning of a text" in cards["text"]
 
 
 def test_directions_are_shown_as_what_they_are(cards):

@@ -287,7 +287,9 @@ class Content:
                 f"±{50 * (high - low):.0f} points. Attacking more of them takes longer and says more."
             )
         if self.kind == "text":
-            found.append("A changed token may change a text's meaning. Then another answer is no mistake.")
+            found.append(
+                "A changed token may change the meaning of a text. Then another answer is no mistake."
+            )
         return found
 
     @property
