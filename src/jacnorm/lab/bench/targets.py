@@ -94,7 +94,7 @@ AIMS = (
         small_images,
         1.0,
         0.1,
-        2500,
+        1500,
     ),
     Aim(
         "GAN's critic, digits", lambda: critic(16, 1, 8, normalize=False), lambda _: digits(), 1.0, 0.3, 2000
