@@ -319,7 +319,9 @@ def test_targets_become_a_table_and_a_picture():
 
 
 def test_each_target_has_a_lesson_that_learns():
-    for aim in AIMS[2:]:  # the first two need data sets
+    for aim in AIMS:
+        if "MNIST" in aim.name:  # these need data sets
+            continue
         found = course(replace(aim, steps=9), None, aim.middle)
         assert found["steps"] == list(range(1, 10))
         assert len(set(found["sigma"])) == 9

@@ -78,7 +78,7 @@ def test_before_the_runs_it_says_what_is_expected(folder):
 def test_after_the_runs_it_tells_in_short_and_in_tables(folder):
     publish(folder / "future" / "small.toml")
     text = pages(folder)["future/README.md"]
-    assert "Return in the end: “none” has −99.8 [−99.9, −99.6]; above it: spectral 0.1 (+10.0 [+9." in text
+    assert "Return at the end: “none” has −99.8 [−99.9, −99.6]; above it: spectral 0.1 (+10.0 [+9." in text
     assert "; cannot be told from it: spectral 0.01. Fluctuation of actions, 10⁻³: “none” has 2.20 [" in text
     assert "; below it: spectral 0.01 (−1.10 [" in text
     assert "15 networks trained in full, 2 minutes of training in all. 1 claim: 1 holds." in text
