@@ -193,8 +193,8 @@ class Penalty(nn.Module, ABC):
     def random(self, shape: torch.Size, like: Tensor | Linearization) -> Tensor:
         """Gaussian numbers from the penalty's own random stream. The global state of torch is not changed."""
         with outside_torch_func():
-            seed = self.seed + 1_000_003 * self._draws
-            self._draws += 1
+            seed = 1_000_003 * self._draws + self.seed
+            self._draws.add_(1)
         return gaussian(seed, shape, like.dtype, like.device)
 
     # The positions in the stream and between two payments, and whether half precision pays, are saved with

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import reduce
+from operator import add
 from typing import Literal
 
 import torch
@@ -76,12 +78,9 @@ class FrobeniusPenalty(NormPenalty):
         count = n_out if self.projections == "all" else self.projections
         if not self.is_plain:
             return self._bent(J, us, n_out / count)
-        total, squares = J.output.new_zeros((), dtype=J.dtype), J.output.new_zeros(samples, dtype=J.dtype)
-        for u in us():
-            value, lengths = self._squared(J, u, self.factor(samples) * n_out / count)
-            total, squares = total + value, squares + n_out / count * lengths
-        self._note(squares)
-        return total
+        values, squares = zip(*(self._squared(J, u, self.factor(samples) * n_out / count) for u in us()), strict=True)
+        self._note(n_out / count * reduce(add, squares))
+        return reduce(add, values)
 
     def exactly(self, J: Linearization, index: Tensor | None, labels: Tensor | None) -> Tensor:
         n_out = size(J.output_shape)
@@ -109,11 +108,11 @@ class FrobeniusPenalty(NormPenalty):
             return factor * lengths.sum(), lengths
         pairing = Pairing()
         scale, rest = split_factor(2 * factor, J)
-        with torch.no_grad():
-            c = J.vjp(u, pairing)
-            J.jvp(scale * c, pairing)
+        with torch.no_grad():  # √scale in both sweeps, so that their terms need no further factor
+            c = J.vjp(scale**0.5 * u, pairing)
+            J.jvp(c, pairing)
+            lengths = flat(c).square().sum(1) / scale
         again = (lambda: factor * J.vjp(u).square().sum()) if J.is_piecewise_linear else None
-        lengths = flat(c).square().sum(1)
         return pairing.handed_over(factor * lengths.sum(), rest, again), lengths
 
     def extra_repr(self) -> str:
