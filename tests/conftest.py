@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from jacnorm.engines import lowered
 from jacnorm.engines.rules import maxpool, one_channel
+from jacnorm.pytorch import half
 
 DEVICE = os.environ.get("JACNORM_DEVICE")  # as in `make test-device JACNORM_DEVICE=cuda`
 # About the CPU, processes, files or the memory of this machine; trainers choose a device themselves.
@@ -43,6 +45,16 @@ def fast_paths(monkeypatch):
     """Rules that have a faster way for large inputs take it for small ones, too."""
     for room in (maxpool, one_channel):
         monkeypatch.setattr(room, "WORTHWHILE", 0)
+
+
+@pytest.fixture
+def half_pays(monkeypatch):
+    """Sweeps in half precision, whatever the machine and however small the layers."""
+    monkeypatch.setattr(half, "_why_not", lambda *_: None)
+    monkeypatch.setattr(lowered, "LEAST", 1)
+    half._tried.cache_clear()
+    yield
+    half._tried.cache_clear()
 
 
 @pytest.fixture(autouse=True)

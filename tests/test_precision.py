@@ -11,7 +11,6 @@ from oracles import gradient
 from torch import nn
 
 import jacnorm as jn
-from jacnorm.engines.lowered import Lowered
 from jacnorm.errors import InputError
 from jacnorm.pytorch import half
 
@@ -130,6 +129,44 @@ def test_small_sums_stay_in_float32(pays):
     v = torch.randn_like(x)
     expected = jn.linearize(net, x).jvp(v)
     torch.testing.assert_close(jn.linearize(net, x, precision=HALF).jvp(v), expected, rtol=0, atol=0)
+
+
+def test_small_numbers_do_not_underflow_in_float16(pays):
+    """The weight of the penalty comes in where numbers are float32 again."""
+    net, x = dense()
+    found = [
+        gradient(jn.SpectralPenalty(1e-7)(jn.linearize(net, x, precision=p), index=torch.arange(4)), net)
+        for p in (None, torch.float16)
+    ]
+    assert cosine(*found) > 0.999
+    assert found[1].norm() == pytest.approx(float(found[0].norm()), rel=0.01)
+
+
+def test_terms_of_a_shared_weight_are_summed_in_float32(pays):
+    """In bfloat16 a small term would be lost beside a large one."""
+    layer = nn.Linear(64, 64, bias=False)
+
+    def model(x):
+        return torch.cat([layer(x), 2**-6 * layer(x)], 1)
+
+    J = jn.linearize(model, torch.randn(4, 64), precision=HALF)
+    terms = jn.FrobeniusPenalty(1.0)(J)
+    found = gradient(terms, layer)
+    assert (found != found.bfloat16().float()).float().mean() > 0.5
+
+
+@NETS
+def test_a_part_of_the_network_has_the_same_precision(make, pays):
+    """Vectors come and go in float32 wherever J is taken apart."""
+    net, x = make()
+    net.eval()
+    J, half_way = (jn.linearize(net, x, precision=p, through=["1"]) for p in (None, HALF))
+    for ends in ((None, "1"), ("1", None)):
+        full, low = J.between(*ends), half_way.between(*ends)
+        v, u = torch.randn(full.input_shape), torch.randn(full.output_shape)
+        for a, b in ((full.jvp(v), low.jvp(v)), (full.vjp(u), low.vjp(u))):
+            assert b.dtype == torch.float32
+            assert 1e-5 < (a - b).norm() / a.norm() < 0.03
 
 
 def test_a_part_of_the_batch_has_the_same_precision(pays):
@@ -272,15 +309,6 @@ def test_weights_that_change_are_refused_and_not_taken_from_before(swept_before,
     torch.testing.assert_close(
         jn.linearize(net, x, precision=HALF).jvp(v), jn.linearize(net, x).jvp(v), rtol=0.02, atol=0.02
     )
-
-
-def test_a_kept_weight_is_that_of_its_version():
-    """Even if nobody had checked."""
-    weight, lowered = nn.Parameter(torch.ones(3)), Lowered(HALF)
-    with torch.no_grad():
-        assert lowered._low(weight) is lowered._low(weight)
-        weight.mul_(2)
-        assert lowered._low(weight).tolist() == [2, 2, 2]
 
 
 def test_penalties_are_modules_all_the_same():

@@ -55,6 +55,25 @@ def test_single_precision(case):
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
 
 
+@pytest.mark.parametrize("case", BOTH_MODES, ids=str)
+def test_half_precision(case, half_pays):
+    """Sweeps in bfloat16 point where those in float32 do."""
+    model, x = case.make()
+    model, x = model.float(), x.float()
+    jn.linearize(copy.deepcopy(model), x)
+    found = []
+    for precision in (None, torch.bfloat16):
+        own = copy.deepcopy(model)
+        torch.manual_seed(0)
+        J = jn.linearize(own, x, precision=precision)
+        w, c = J.jvp(torch.ones_like(x)).detach(), J.vjp(torch.ones_like(J.output)).detach()
+        assert w.dtype == c.dtype == torch.float32
+        found.append((w.flatten(), c.flatten(), gradient(jn.FrobeniusPenalty(1.0)(J), own)))
+    for single, low in zip(*found, strict=True):
+        assert low.isfinite().all()
+        assert torch.cosine_similarity(single.double(), low.double(), dim=0) > 0.99 or not single.any()
+
+
 def test_a_frozen_transformer_is_measured_without_gradients():
     """There PyTorch would take a fast path that cannot be differentiated."""
     case = next(case for case in ZOO if case.name == "text transformer")

@@ -87,6 +87,7 @@ class Linearization:
         self.dtype, self.output_dtype = at_least_single(self.input_dtype), section.last.dtype
         self.activation_bytes = recorder.slots.bytes
         self.is_half = not HALF.isdisjoint((self.input_dtype, self.output_dtype, *recorder.dtypes))
+        self.is_half |= recorder.precision == torch.float16  # whose small numbers underflow
         self._products: Tape | Transformed = products
         self._part = part
         self._tape, self._is_whole = products, products.whole

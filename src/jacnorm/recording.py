@@ -21,18 +21,17 @@ from .engines.section import Section, inputs, side_by_side
 from .engines.tape import Plan, Step, Tape, Way, version
 from .engines.traced import check_plan
 from .errors import InputError, JacnormError, ModelError, UnsupportedModelError, warn
-from .joint import JointLinearization, joined
+from .joint import JointLinearization
 from .linearization import Linearization
 from .pytorch.forwarding import replaced_forward
-from .pytorch.half import Choice, pays_for
 from .pytorch.modules import modules_of, random_state, unchanged
 from .pytorch.outputs import Name, Output, chosen
 from .pytorch.precision import NOTHING, without_autocast
-from .pytorch.sharded import Sharding, sharding_of
+from .pytorch.sharded import Sharding
 from .pytorch.switches import unfused_attention
 from .pytorch.tracing import CAN_TRACE, refuse, tracing, while_tracing
-from .request import BatchNorm, Engine, Request
-from .trust.checks import check_input, check_output, check_precision, run
+from .request import SHARDED, BatchNorm, Engine, Request, request_for
+from .trust.checks import check_output, run
 from .trust.verdicts import Verdict, known_plan, verdict
 from .trust.verify import check_independent, doubts, one_way, refusal
 
@@ -83,12 +82,12 @@ def linearize(
         not needed for logits, nor for the only tensor with a row per sample. `J.output` is this tensor;
         `J.result` is all that the model returned, including a loss that it computed.
     precision
-        torch.bfloat16 (or float16): products of J with vectors compute linear layers, convolutions and matrix
-        products in this precision, which can be several times as fast. model(x), the loss and its gradient
-        stay as they are. Products and gradients of a penalty come back in float32. The rounding is smaller
-        than the error of a power step, so it does no harm in training; do not measure to 1e-3 with it. The
-        first call tests in a separate process whether this machine gains by it. If not, a warning says so,
-        and everything stays in float32.
+        torch.bfloat16 (or float16): products of J with vectors are computed in this precision, which can be
+        several times as fast. (Rare calls and very small layers stay in float32.) model(x), the loss and its
+        gradient stay as they are. Products and gradients of a penalty come back in float32. The rounding is
+        smaller than the error of a power step, so it does no harm in training; do not measure to 1e-3 with
+        it. The first call tests in a separate process whether this machine gains by it. If not, a warning
+        says so, and everything stays in float32.
     through
         Names of submodules at which J may be taken apart. `J.between("1", "3")` is then the Jacobian of the
         output of "3" with respect to the output of "1", from the same run.
@@ -120,46 +119,6 @@ def with_its_inputs(J: Linearization, request: Request) -> Linearization:
     return J if request.shapes is None else JointLinearization(J, request.shapes)
 
 
-def request_for(
-    model: Callable[..., Any],
-    x: Tensor | tuple[Tensor, ...],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    engine: Engine,
-    batch_norm: BatchNorm,
-    at: str | None,
-    to: str | None,
-    output: Output = None,
-    precision: torch.dtype | None = None,
-    through: Sequence[str] = (),
-    coupled: bool = False,
-    choice: Choice | None = None,
-) -> Request:
-    shapes = None
-    if isinstance(x, tuple) and at is None:
-        x, shapes = joined(x)
-    elif isinstance(x, tuple) and x:  # J begins at a later layer, so the other inputs are constants
-        x, args = x[0], (*x[1:], *args)
-    check_input(x, at, model)
-    assert isinstance(x, Tensor)
-    if engine not in ("auto", "layerwise", "autograd"):
-        raise InputError(f"engine={engine!r}: choose 'auto', 'layerwise' or 'autograd'.")
-    if batch_norm not in ("fixed", "flowing"):
-        raise InputError(f"batch_norm={batch_norm!r}: choose 'fixed' or 'flowing'.")
-    if isinstance(through, str):
-        raise InputError(f"through={through!r}: give a list of names, through=[{through!r}].")
-    if precision is not None:
-        check_precision(precision, x)
-        is_needed = x.dtype == torch.float32  # other models have products in half precision anyway
-        precision = precision if is_needed and pays_for(choice, precision, x.device) else None
-    sharding = None if tracing() else sharding_of(model)
-    if sharding is not None and engine == "autograd":
-        raise UnsupportedModelError(f"{SHARDED} engine='autograd' does not record them.")
-    between = at, to, precision, tuple(through), bool(coupled)
-    return Request(model, x, args, kwargs, engine, batch_norm, *between, shapes, sharding, output)
-
-
-SHARDED = "The model's weights are sharded (fully_shard), so J needs its calls one by one:"
 ELSEWHERE = "another process could not record it, and says why"
 UNRECORDED, FAILED = 1, 2  # what a process tells the others of its run
 FAILURE = "linearize failed in another process, and its error says why. So it ends in all of them."

@@ -14,8 +14,13 @@ from .engines.batchnorm import Gate, Statistics
 from .engines.recorder import Recorder
 from .engines.section import Section, Shapes, inputs
 from .engines.traced import TracedRecorder
+from .errors import InputError, UnsupportedModelError
+from .joint import joined
+from .pytorch.half import Choice, pays_for
 from .pytorch.outputs import Output
-from .pytorch.sharded import Sharding
+from .pytorch.sharded import Sharding, sharding_of
+from .pytorch.tracing import tracing
+from .trust.checks import check_input, check_precision
 from .trust.verdicts import Kind, kind
 
 Engine = Literal["auto", "layerwise", "autograd"]
@@ -95,3 +100,45 @@ def _which(output: Output) -> str:
     """A name for `output`. Functions with the same code share it, since a lambda is new in each step."""
     code = getattr(output, "__code__", None)
     return repr(output) if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+
+
+SHARDED = "The model's weights are sharded (fully_shard), so J needs its calls one by one:"
+
+
+def request_for(
+    model: Callable[..., Any],
+    x: Tensor | tuple[Tensor, ...],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    engine: Engine,
+    batch_norm: BatchNorm,
+    at: str | None,
+    to: str | None,
+    output: Output = None,
+    precision: torch.dtype | None = None,
+    through: Sequence[str] = (),
+    coupled: bool = False,
+    choice: Choice | None = None,
+) -> Request:
+    shapes = None
+    if isinstance(x, tuple) and at is None:
+        x, shapes = joined(x)
+    elif isinstance(x, tuple) and x:  # J begins at a later layer, so the other inputs are constants
+        x, args = x[0], (*x[1:], *args)
+    check_input(x, at, model)
+    assert isinstance(x, Tensor)
+    if engine not in ("auto", "layerwise", "autograd"):
+        raise InputError(f"engine={engine!r}: choose 'auto', 'layerwise' or 'autograd'.")
+    if batch_norm not in ("fixed", "flowing"):
+        raise InputError(f"batch_norm={batch_norm!r}: choose 'fixed' or 'flowing'.")
+    if isinstance(through, str):
+        raise InputError(f"through={through!r}: give a list of names, through=[{through!r}].")
+    if precision is not None:
+        check_precision(precision, x)
+        is_needed = x.dtype == torch.float32  # other models have products in half precision anyway
+        precision = precision if is_needed and pays_for(choice, precision, x.device) else None
+    sharding = None if tracing() else sharding_of(model)
+    if sharding is not None and engine == "autograd":
+        raise UnsupportedModelError(f"{SHARDED} engine='autograd' does not record them.")
+    between = at, to, precision, tuple(through), bool(coupled)
+    return Request(model, x, args, kwargs, engine, batch_norm, *between, shapes, sharding, output)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..engines.lowered import is_lowered
+from ..engines.lowered import pays
 from ..linearization import Linearization
 from ..penalties import SpectralPenalty
 from ..pytorch.half import why_not
@@ -34,7 +34,7 @@ def why_no_half(J: Linearization) -> str | None:
         return "changes nothing: the model runs in half precision"
     if J.dtype != torch.float32:
         return f"is for models in float32: this one runs in {str(J.dtype).removeprefix('torch.')}"
-    if J.tape is None or not is_lowered(J.tape, HALF):
+    if J.tape is None or not pays(J.tape.steps, J.tape.values()):
         return "changes nothing: no linear layer, convolution or product here is large enough for it"
     return why_not(HALF, J.device)
 

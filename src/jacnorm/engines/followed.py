@@ -19,12 +19,14 @@ from .tape import Step
 class CallByCall:
     """Takes the place of a `Pairing` in a sweep."""
 
-    def push(self, step: Step, read: list[Tensor], ts: list[Any]) -> Any:
+    def push(self, step: Step, values: list[Tensor], ts: list[Any]) -> Any:
+        read = [values[k] for k in step.reads]
         if not _has_derivative(step, ts):
             return step.push(*read, *ts)
         return _Pushed.apply(step.push, step.pull, step.terms, len(read), *read, *ts)
 
-    def pull(self, step: Step, read: list[Tensor], c: Any) -> Sequence[Any]:
+    def pull(self, step: Step, values: list[Tensor], c: Any) -> Sequence[Any]:
+        read = [values[k] for k in step.reads]
         if not _has_derivative(step, [c]):
             return step.pull(*read, c)
         followed = [s is not None for s in step.sources]

@@ -48,7 +48,8 @@ class Pairing:
             other._terms, other._later = self._terms, self._later
         return self._beside[who]
 
-    def push(self, step: Step, read: list[Tensor], ts: list[Any]) -> Any:
+    def push(self, step: Step, values: list[Tensor], ts: list[Any]) -> Any:
+        read = [values[k] for k in step.reads]
         if not step.learns:
             return step.push(*read, *ts)
         self._first = self._first or "push"
@@ -60,19 +61,20 @@ class Pairing:
             return step.push(*read, *ts)
         if step.by_autograd is not None:
             y, terms = step.by_autograd.meet(c, ts)
-            self._add(step, read, terms)
+            self._add(step, values, terms)
             return y
         if step.meet is not None and not _is_half(c):
             y, terms = step.meet(*read, c, *ts)
-            self._add(step, read, terms)
+            self._add(step, values, terms)
             return y
         if step.terms is None:
-            return self._leave_to_autograd(step, read, c, ts)
+            return self._leave_to_autograd(step, values, c, ts)
         y = step.push(*read, *ts)
-        self._meet(step, read, c, ts)
+        self._meet(step, values, read, c, ts)
         return y
 
-    def pull(self, step: Step, read: list[Tensor], c: Any) -> Sequence[Any]:
+    def pull(self, step: Step, values: list[Tensor], c: Any) -> Sequence[Any]:
+        read = [values[k] for k in step.reads]
         if not step.learns:
             return step.pull(*read, c)
         self._first = self._first or "pull"
@@ -86,35 +88,37 @@ class Pairing:
         ts = self.left.pop(step.target)
         if step.by_autograd is not None:
             pulled, terms = step.by_autograd.pull_and_meet(c, ts)
-            self._add(step, read, terms)
+            self._add(step, values, terms)
             return pulled
         if step.terms is None:
-            self._leave_to_autograd(step, read, c, ts)
+            self._leave_to_autograd(step, values, c, ts)
         else:
-            self._meet(step, read, c, ts)
+            self._meet(step, values, read, c, ts)
         return step.pull(*read, c)
 
-    def _meet(self, step: Step, read: list[Tensor], c: Any, ts: list[Any]) -> None:
+    def _meet(self, step: Step, values: list[Tensor], read: list[Tensor], c: Any, ts: list[Any]) -> None:
         assert step.terms is not None
         if _is_half(c):  # products of small numbers would underflow
             mine, c, ts = tree_map(lambda t: t.float() if isinstance(t, Tensor) else t, (read, c, ts))
-            self._add(step, read, step.terms(*mine, c, *ts))
+            self._add(step, values, step.terms(*mine, c, *ts))
         else:
-            self._add(step, read, step.terms(*read, c, *ts))
+            self._add(step, values, step.terms(*read, c, *ts))
 
-    def _add(self, step: Step, read: Sequence[Tensor], terms: Sequence[Tensor | None]) -> None:
+    def _add(self, step: Step, values: Sequence[Tensor], terms: Sequence[Tensor | None]) -> None:
         """`terms`: the gradients in what the step reads."""
         if step.by_autograd is None:
-            places: Any = zip(step.reads, read, terms, strict=True)
+            places: Any = [(k, values[k], v) for k, v in zip(step.homes or step.reads, terms, strict=True)]
         else:
             places = [(id(e), e, term) for e, term in zip(step.edges, terms, strict=True) if e is not None]
         found = self._terms
         for k, edge, term in places:
             if term is not None and edge.requires_grad:
+                term = term.to(edge.dtype)
                 found[k] = (edge, found[k][1] + term) if k in found else (edge, term)
 
-    def _leave_to_autograd(self, step: Step, read: list[Tensor], c: Any, ts: list[Any]) -> Any:
+    def _leave_to_autograd(self, step: Step, values: list[Tensor], c: Any, ts: list[Any]) -> Any:
         """Differentiate F(t) by autograd, within this call only."""
+        read = [values[k] for k in step.reads]
         if tracing() or inside_torch_func():  # gradients cannot be computed now; backward() will do it
             with torch.enable_grad():
                 y = step.push(*read, *ts)
@@ -124,7 +128,7 @@ class Pairing:
         with torch.enable_grad():
             y = step.push(*own, *ts)
         found = iter(torch.autograd.grad(y, [t for t in own if t.requires_grad], c, allow_unused=True))
-        self._add(step, read, [next(found) if t.requires_grad else None for t in read])
+        self._add(step, values, [next(found) if t.requires_grad else None for t in read])
         return y.detach()
 
     def handed_over(self, value: Tensor, factor: float, again: Again | None = None) -> Tensor:

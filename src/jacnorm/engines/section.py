@@ -147,7 +147,10 @@ class Section:
             check_outside(name)
             _check_hidden(name, output, batch)
             _check_once(name, self.places)
-            self.places[name] = Place(self._recorder.slots.of(output), output.shape, output.dtype)
+            slot = self._recorder.slots.of(output)
+            if slot is not None:
+                self._recorder.writer.ends.add(slot)
+            self.places[name] = Place(slot, output.shape, output.dtype)
 
         return hook
 

@@ -58,18 +58,19 @@ class Step:
     by_autograd: Any = None  # the graph of a call without a rule
     within: tuple[Any, ...] = ()  # sharded modules whose weights must be available
     edges: tuple[Tensor | None, ...] = ()  # for a call by autograd: where the gradients of its reads go
+    homes: tuple[int, ...] = ()  # positions to which gradients go, if not to those that are read
 
     @property
     def way(self) -> tuple[Any, ...]:
         inside = () if self.by_autograd is None else self.by_autograd.way
         return (self.name, self.sources, inside) if inside else (self.name, self.sources)
 
-    def edges_from(self, read: Sequence[Tensor]) -> list[tuple[int, Tensor]]:
+    def edges_from(self, values: Sequence[Tensor]) -> list[tuple[int, Tensor]]:
         """Where the gradients of its reads go, each with a number. These are the values themselves, because
         they are part of the graph of the loss."""
         if self.by_autograd is not None:
             return [(id(e), e) for e in self.edges if e is not None]
-        return [(k, t) for k, t in zip(self.reads, read, strict=True) if t.requires_grad]
+        return [(k, values[k]) for k in self.homes or self.reads if values[k].requires_grad]
 
 
 class Parts(tuple[Any, ...]):
@@ -153,7 +154,7 @@ class Tape:
         values, found = self.values(), dict[int, Tensor]()
         for step in self.steps:
             if step.learns:
-                found.update(step.edges_from([values[k] for k in step.reads]))
+                found.update(step.edges_from(values))
         return found
 
     def between(self, source: Slot, target: Slot, x: Tensor) -> Tape | None:
@@ -210,8 +211,11 @@ class Tape:
         values, last_use = self.values(), self._last_use
         tangents: dict[Slot | None, Any] = {self.source: v, None: None, **self._fixed}
         for i, step in enumerate(self._with_weights(self.steps)):
-            read, ts = [values[k] for k in step.reads], [tangents[s] for s in step.sources]
-            y = step.push(*read, *ts) if pairing is None else pairing.push(step, read, ts)
+            ts = [tangents[s] for s in step.sources]
+            if pairing is None:
+                y = step.push(*[values[k] for k in step.reads], *ts)
+            else:
+                y = pairing.push(step, values, ts)
             tangents[step.target] = y
             for s in step.sources:
                 if s is not None and last_use[s] == i and s != self.target:
@@ -228,8 +232,10 @@ class Tape:
             c = cotangents.pop(step.target, None)
             if c is None:
                 continue
-            read = [values[k] for k in step.reads]
-            cs = step.pull(*read, c) if pairing is None else pairing.pull(step, read, c)
+            if pairing is None:
+                cs = step.pull(*[values[k] for k in step.reads], c)
+            else:
+                cs = pairing.pull(step, values, c)
             for s, cotangent in zip(step.sources, cs, strict=True):
                 if s is not None and cotangent is not None:
                     cotangents[s] = cotangents[s] + cotangent if s in cotangents else cotangent

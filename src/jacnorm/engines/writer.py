@@ -11,7 +11,7 @@ from torch import Tensor
 from ..pytorch.precision import any_autocast_enabled, as_recorded
 from ..pytorch.tracing import inside_torch_func, tracing
 from .by_autograd import handle
-from .lowered import Lowered
+from .lowered import lowered, pays
 from .reads import Reads
 from .rules import RULES, Call, NoRule
 from .slots import Slots
@@ -23,7 +23,8 @@ class Writer:
 
     def __init__(self, slots: Slots, reads: Reads, precision: torch.dtype | None = None):
         self.slots, self._reads = slots, reads
-        self._lowered = None if precision is None else Lowered(precision)
+        self._precision = precision
+        self.ends: set[Slot] = set()  # slots at which a product of J may begin or end
         self.steps: list[Step] = []
         self._weights: dict[int, tuple[int, Tensor]] = {}  # the position of each weight, by its id
         self._positions: dict[int, int] = {}  # the position of each activation, by its id
@@ -31,8 +32,15 @@ class Writer:
         self._read_in_run: list[tuple[Tensor, int]] = []  # activations, with their versions
 
     def tape(self, source: Slot, target: Slot) -> Tape:
-        weights, lowered = [t for _, t in self._weights.values()], self._lowered
-        steps = self.steps if lowered is None else [lowered.step(step, weights) for step in self.steps]
+        weights = [t for _, t in self._weights.values()]
+        plain = Tape(self.steps, source, target, weights, self._kept)
+        # A model of several precisions has products in half precision anyway.
+        if self._precision is None or not self.slots.one_dtype or not pays(plain.steps, plain.values()):
+            return plain
+        ends = {source, target, *self.ends}
+        steps = lowered(
+            plain.steps, self._precision, len(self.slots.dtypes), ends, weights, self._kept.tensors
+        )
         return Tape(steps, source, target, weights, self._kept)
 
     @property

@@ -134,8 +134,7 @@ def normalized(w: Tensor) -> Tensor:
 
 def divided(w: Tensor, by: Tensor, factor: Tensor | float = 1.0) -> Tensor:
     """factor·w/by, with one number per sample in `factor` and `by`. A zero sample stays zero."""
-    inverse = by.clamp_min(torch.finfo(by.dtype).tiny).reciprocal_()
-    return w * column(inverse if isinstance(factor, float) and factor == 1 else inverse * factor, w)
+    return w * column(factor / by.clamp_min(torch.finfo(by.dtype).tiny), w)
 
 
 def column(values: Tensor, like: Tensor) -> Tensor:

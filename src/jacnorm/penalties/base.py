@@ -15,8 +15,8 @@ from ..pytorch.half import Choice
 from ..pytorch.outputs import Output
 from ..pytorch.precision import at_least_single, without_autocast
 from ..pytorch.tracing import gaussian, outside_torch_func, tracing
-from ..recording import linearized, request_for, run_plainly, with_its_inputs
-from ..request import BatchNorm, Engine
+from ..recording import linearized, run_plainly, with_its_inputs
+from ..request import BatchNorm, Engine, request_for
 from ..trust.checks import as_tensor, check_count, check_weight, is_number
 from .pace import Pace
 

@@ -78,7 +78,9 @@ class FrobeniusPenalty(NormPenalty):
         count = n_out if self.projections == "all" else self.projections
         if not self.is_plain:
             return self._bent(J, us, n_out / count)
-        values, squares = zip(*(self._squared(J, u, self.factor(samples) * n_out / count) for u in us()), strict=True)
+        values, squares = zip(
+            *(self._squared(J, u, self.factor(samples) * n_out / count) for u in us()), strict=True
+        )
         self._note(n_out / count * reduce(add, squares))
         return reduce(add, values)
 

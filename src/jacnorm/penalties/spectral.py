@@ -167,7 +167,9 @@ class SpectralPenalty(NormPenalty, StoredVectors):
                 v = divided(c, norms(c), scale)
                 w = J.jvp(v, pairing)
                 length = norms(w)
-                value, _ = self.shaped(length / scale)
+                sigma = length / scale
+                self._note(sigma)
+                value = self.factor(len(u)) * sigma.sum()
             directions = divided(w, length)
         if torch.is_grad_enabled() and self.reduction == "none":
             value = self.for_each(J, sigma, [(directions, v)])

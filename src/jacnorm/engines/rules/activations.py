@@ -22,7 +22,7 @@ def relu(x: Tensor, inplace: bool = False) -> Call:
     kept = Borrowed(y)
 
     def mask(v: Tensor) -> Tensor:
-        return torch.ops.aten.threshold_backward(v, kept.tensor, 0)
+        return torch.ops.aten.threshold_backward(v, kept.like(v), 0)
 
     return Call(mask, mask, y=y, borrows=kept)
 
@@ -36,7 +36,7 @@ def leaky_relu(x: Tensor, negative_slope: float = 0.01, inplace: bool = False) -
     kept = before or Borrowed(y)
 
     def scale(v: Tensor) -> Tensor:
-        return torch.ops.aten.leaky_relu_backward(v, kept.tensor, negative_slope, alike)
+        return torch.ops.aten.leaky_relu_backward(v, kept.like(v), negative_slope, alike)
 
     return Call(scale, scale, y=y, borrows=kept)
 

@@ -17,7 +17,7 @@ Operand = Tensor | float
 def _combining(x: Operand, y: Operand, a: float, b: float) -> Call:
     """F and Fᵀ of a·x + b·y."""
     shape_x, shape_y = shape_of(x), shape_of(y)
-    shape = torch.broadcast_shapes(shape_x, shape_y)
+    shape = shape_x if shape_x == shape_y else torch.broadcast_shapes(shape_x, shape_y)
 
     def forward(vx: Tensor | None, vy: Tensor | None) -> Tensor:
         terms = [v if c == 1 else c * v for c, v in ((a, vx), (b, vy)) if v is not None]

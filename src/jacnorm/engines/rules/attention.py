@@ -24,6 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ...pytorch.precision import HALF
 from ...pytorch.tracing import inside_torch_func, tracing
 from ..by_autograd import by_itself
 from ..tape import sum_to
@@ -67,6 +68,8 @@ def attention(
         layer.node = graph.behind
 
     def pull(*values: Any) -> list[Tensor | None]:
+        if values[-1].dtype != y.dtype:  # sweeps in half precision
+            return layer.pull(*values)
         found = list(graph.pull(values[-1]))
         return [None if i is None else _taken(found, i) for i in order]
 
@@ -98,7 +101,7 @@ class Rows:
     E: Tensor | None
 
     def kept(self, t: Tensor) -> Tensor:
-        return t if self.E is None else t * self.E
+        return t if self.E is None else t * self.E.to(t.dtype)
 
     def softened(self, t: Tensor) -> Tensor:
         """P ⊙ (t − ⟨P, t⟩): the derivative of softmax, and its own transpose."""
@@ -127,7 +130,7 @@ class Attention:
         heads = {t.shape[:-2] for t in (q, k, v)}
         self.batch = q.shape[:-2] if enable_gqa or len(heads) == 1 else torch.broadcast_shapes(*heads)
         self._kept, self._is_causal = None if kept is None else kept.flatten(0, -3), is_causal
-        self.node: Callable[[], Any] = lambda: None  # the kernel's node, which may have kept ln Σ exp S
+        self.node: Callable[[], Any] = lambda: None  # the kernel's node, which may have kept Y and ln Σ exp S
 
     def layer(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         """The layer itself, with the dropout that was drawn."""
@@ -151,7 +154,7 @@ class Attention:
         mask, c, tq, tk, tv, tm = rest if len(rest) == 6 else (None, *rest)
         q, k, v, c, tq, tk, tv = self._flat(q, k, v, c, tq, tk, tv)
         q, tq = self._scaled(q, tq)
-        sums = Sums(q, k, v)
+        sums, Y = Sums(q, k, v), self._told("_saved_output", q)
         ys: list[Tensor] = []  # in a form that dynamo follows
         masks: list[Tensor] | None = [] if self.is_added else None
         for r in self._blocks(q, k, mask):
@@ -159,7 +162,7 @@ class Attention:
             y = self._pushed(r, tP, v, tv)
             ys.append(y)
             sums.v.baddbmm_(r.kept(tP).mT, cr)
-            D = self._less(r, cr, v, torch.bmm(r.kept(r.P), v))
+            D = self._less(r, cr, v, torch.bmm(r.kept(r.P), v) if Y is None else Y[:, r.at])
             if tv is None:
                 G = D * tP
                 G.addcmul_(r.P, (cr * y).sum(-1, keepdim=True), value=-1)
@@ -215,8 +218,8 @@ class Attention:
         """The blocks. The queries q are already scaled."""
         count, keys = q.shape[1], k.shape[1]
         rows = max(1, BLOCK // max(1, len(q) * keys))
-        kept = getattr(self.node(), "_saved_logsumexp", None)
-        lse = None if kept is None else kept.reshape(len(q), count, 1).to(q.dtype)
+        # In half precision its rounding would be an error of the sum of P.
+        lse = None if q.dtype in HALF else self._told("_saved_logsumexp", q)
         for begin in range(0, count, rows):
             at = slice(begin, min(begin + rows, count))
             S = torch.bmm(q[:, at], k.mT)
@@ -234,6 +237,11 @@ class Attention:
             else:
                 P = torch.softmax(S, -1) if mask is None else torch._safe_softmax(S, -1)
             yield Rows(at, P, None if self._kept is None else self._kept[:, at])
+
+    def _told(self, name: str, like: Tensor) -> Tensor | None:
+        """What the kernel's node has kept, with one batch axis and some numbers per query."""
+        kept = getattr(self.node(), name, None)
+        return None if kept is None else kept.reshape(*like.shape[:2], -1).to(like.dtype)
 
     def _flat(self, *values: Tensor | None) -> list[Any]:
         return [None if t is None else self._one(t) for t in values]

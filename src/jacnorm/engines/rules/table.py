@@ -26,8 +26,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from ...pytorch.tracing import tracing
 from ..tape import version
 
 LIST = -1  # the items of the first argument
@@ -104,6 +106,17 @@ class Borrowed:
     def __init__(self, tensor: Tensor):
         self.tensor = tensor.detach()
         self.version = version(tensor)
+        self._low: Tensor | None = None
+
+    def like(self, v: Tensor) -> Tensor:
+        """The activation in the precision of a sweep."""
+        if v.dtype == self.tensor.dtype:
+            return self.tensor
+        if tracing():
+            return self.tensor.to(v.dtype)
+        if self._low is None or self._low.dtype != v.dtype:
+            self._low = self.tensor.to(v.dtype)
+        return self._low
 
 
 RULES: dict[str, Rule] = {}
@@ -125,6 +138,6 @@ def scaled_by(factor: Tensor, y: Any = MISSING) -> Call:
     """An elementwise product with a constant, which is its own transpose."""
 
     def scale(v: Tensor) -> Tensor:
-        return v * factor
+        return v * (factor if factor.dtype == torch.bool else factor.to(v.dtype))
 
     return Call(scale, scale, y=y)
