@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -19,6 +20,8 @@ from ..recording import linearized, request_for, run_plainly, with_its_inputs
 from ..request import BatchNorm, Engine
 from ..trust.checks import as_tensor, check_count, check_weight, is_number
 from .pace import Pace
+
+LOOKS = 2**31  # where the random stream of calls under `no_grad` begins: training never gets there
 
 
 class Unrecorded(Linearization):
@@ -53,8 +56,11 @@ class Penalty(nn.Module, ABC):
     their positions in the data set, for penalties that store vectors. `y` (B,) holds their labels, for
     penalties that need them. Raises `InputError` if an argument does not fit.
 
+    Under `no_grad` the value is the same, and the penalty does not change: no vector is stored, and random
+    numbers come from another stream. So a validation loop has no effect on training.
+
     weight
-        The factor of the penalty. With weight 0 nothing is computed.
+        The factor of the penalty. With weight 0 nothing is computed. A schedule may set `penalty.weight`.
     seed
         The seed of the penalty's own random numbers.
 
@@ -84,7 +90,7 @@ class Penalty(nn.Module, ABC):
         fraction: float = 1.0,
     ):
         super().__init__()
-        check_weight(weight)
+        check_weight(weight)  # nn.Module would register a parameter before the setter sees it
         check_count("every", every)
         if budget is not None and not (is_number(budget) and 1 < budget < float("inf")):
             raise InputError(f"budget={budget!r}: a step with a penalty costs more than 1; try budget=1.3.")
@@ -93,24 +99,51 @@ class Penalty(nn.Module, ABC):
         if not (is_number(fraction) and 0 < fraction <= 1):
             raise InputError(f"fraction={fraction!r}: it must be above 0 and at most 1.")
         self.weight, self.seed, self.fraction = weight, seed, fraction
+        self.is_looking = False  # what a call finds is not kept for the next one
         self.pace = Pace(every, budget)
         self.precision_choice = Choice()  # whether precision= pays
         self._draws = torch.tensor(0, device="cpu")  # a tensor, so that compiled steps can increase it
+        self._looks = torch.tensor(LOOKS, device="cpu")
 
     needs_labels = False  # whether `forward` takes labels
+
+    @property
+    def weight(self) -> float:
+        return self._weight
+
+    @weight.setter
+    def weight(self, weight: float) -> None:
+        check_weight(weight)
+        self._weight = weight
 
     def __call__(self, J: Linearization, index: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
         J = self.checked(J, labels)
         factor = self._factor(J)
-        self.pace.is_unusual = J.verified
+        self.pace.is_unusual |= J.verified
         if factor == 0:  # a leaf, so that backward() works (compiled code cannot make leaves)
             shape = self.value_shape(J)
             return torch.zeros(shape, dtype=J.dtype, device=J.device, requires_grad=not tracing())
+        if torch.is_grad_enabled():
+            value = self._value(J, index, labels)
+            return value if factor == 1 else factor * value
+        with self.looking(self._looks):
+            return self._value(J, index, labels)
+
+    def _value(self, J: Linearization, index: Tensor | None, labels: Tensor | None) -> Tensor:
         if self.fraction < 1:
             J, index, labels = self._part(J, index, labels)
         with without_autocast(J.device):
-            value = self._paid(J, index, labels)
-        return value if factor == 1 else factor * value
+            return self._paid(J, index, labels)
+
+    @contextmanager
+    def looking(self, draws: Tensor) -> Iterator[None]:
+        """Calls in this context store nothing, and draw from the random stream at this position."""
+        before = self._draws, self.is_looking
+        self._draws, self.is_looking = draws, True
+        try:
+            yield
+        finally:
+            self._draws, self.is_looking = before
 
     def _paid(self, J: Linearization, index: Tensor | None, labels: Tensor | None) -> Tensor:
         """What this batch comes to, before the pace is counted in."""
