@@ -50,6 +50,7 @@ class MarginPenalty(NormPenalty):
     """
 
     needs_labels = True
+    no_target = "of radii larger is better. Set radius=."
 
     def __init__(
         self,
@@ -64,8 +65,6 @@ class MarginPenalty(NormPenalty):
         check_count("candidates", candidates)
         if str(norm) not in ("2", "2.0", "inf"):
             raise InputError(f"norm={norm!r}: choose 2 or 'inf', the norm of changes of x.")
-        if common.get("target") is not None:
-            raise InputError("MarginPenalty takes no target=: of radii larger is better. Set radius=.")
         self.is_usual = "h" not in common
         super().__init__(weight, **{"h": partial(_shortfall, radius=radius), **common})  # type: ignore[arg-type]
         self.radius, self.candidates, self.norm = radius, candidates, float(norm)

@@ -35,11 +35,9 @@ class TracePenalty(NormPenalty):
         super().__init__(weight, **common)
         if probes != "all":
             check_count("probes", probes)
-        if self.steering is not None:
-            raise InputError(
-                "TracePenalty takes no target=: a trace may be negative, and a target is of a size."
-            )
         self.probes = probes
+
+    no_target = "a trace may be negative, and a target is of a size."
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
         _check_square(J, "trace")
