@@ -231,7 +231,7 @@ def test_bad_weights(kind, weight):
         (lambda: jn.SpectralPenalty(h="cube"), "choose one of identity, square, hinge"),
         (lambda: jn.FrobeniusPenalty(projections=0), "projections=0"),
         (lambda: jn.SpectralBoundPenalty(iterations=-1), "iterations=-1"),
-        (lambda: jn.SpectralBoundPenalty(convolution="fft"), "choose 'operator' or 'kernel'"),
+        (lambda: jn.SpectralBoundPenalty(convolution="fft"), "choose one of operator, kernel"),
     ],
 )
 def test_bad_options(make, message):

@@ -18,8 +18,9 @@ from ..pytorch.precision import at_least_single, without_autocast
 from ..pytorch.tracing import gaussian, outside_torch_func, tracing
 from ..recording import linearized, request_for, run_plainly, with_its_inputs
 from ..request import BatchNorm, Engine
-from ..trust.checks import as_tensor, check_count, check_weight, is_number
+from ..trust.checks import as_tensor, check_fraction, check_weight, check_whole
 from .pace import Pace
+from .settings import Setting
 
 LOOKS = 2**31  # where the random stream of calls under `no_grad` begins: training never gets there
 
@@ -91,13 +92,6 @@ class Penalty(nn.Module, ABC):
     ):
         super().__init__()
         check_weight(weight)  # nn.Module would register a parameter before the setter sees it
-        check_count("every", every)
-        if budget is not None and not (is_number(budget) and 1 < budget < float("inf")):
-            raise InputError(f"budget={budget!r}: a step with a penalty costs more than 1; try budget=1.3.")
-        if budget is not None and every != 1:
-            raise InputError("budget chooses `every` itself: give one of them.")
-        if not (is_number(fraction) and 0 < fraction <= 1):
-            raise InputError(f"fraction={fraction!r}: it must be above 0 and at most 1.")
         self.weight, self.seed, self.fraction = weight, seed, fraction
         self.is_looking = False  # what a call finds is not kept for the next one
         self.pace = Pace(every, budget)
@@ -107,14 +101,25 @@ class Penalty(nn.Module, ABC):
 
     needs_labels = False  # whether `forward` takes labels
 
-    @property
-    def weight(self) -> float:
-        return self._weight
+    weight = Setting[float](lambda _, weight: check_weight(weight))
+    seed = Setting[int](check_whole)
+    fraction = Setting[float](check_fraction)
 
-    @weight.setter
-    def weight(self, weight: float) -> None:
-        check_weight(weight)
-        self._weight = weight
+    @property
+    def every(self) -> int:
+        return self.pace.every
+
+    @every.setter
+    def every(self, every: int) -> None:
+        self.pace = Pace(every, self.pace.budget)
+
+    @property
+    def budget(self) -> float | None:
+        return self.pace.budget
+
+    @budget.setter
+    def budget(self, budget: float | None) -> None:
+        self.pace = Pace(1, budget)
 
     def __call__(self, J: Linearization, index: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
         J = self.checked(J, labels)
@@ -216,11 +221,10 @@ class Penalty(nn.Module, ABC):
     ) -> tuple[Linearization, Tensor | None, Tensor | None]:
         batch = J.input_shape[0]
         chosen = self.random(torch.Size((batch,)), J).argsort()[: max(1, round(self.fraction * batch))]
-        if index is not None:
-            index = as_tensor(index)[chosen.cpu()]
-        if labels is not None:
-            labels = as_tensor(labels)
-            labels = labels[chosen.to(labels.device)]
+        index, labels = (
+            None if given is None else _rows(name, as_tensor(given), chosen, batch)
+            for name, given in (("index", index), ("labels", labels))
+        )
         return J.subset(chosen), index, labels
 
     def random(self, shape: torch.Size, like: Tensor | Linearization) -> Tensor:
@@ -244,3 +248,11 @@ class Penalty(nn.Module, ABC):
         lazy = {"every": self.pace.every, "budget": self.pace.budget, "fraction": self.fraction}
         usual = {"every": 1, "budget": None, "fraction": 1.0}
         return ", ".join([f"weight={self.weight}", *[f"{k}={v}" for k, v in lazy.items() if v != usual[k]]])
+
+
+def _rows(name: str, given: Tensor, chosen: Tensor, batch: int) -> Tensor:
+    if given.shape[:1] != (batch,):
+        raise InputError(
+            f"{name} has shape {tuple(given.shape)}; it must have a row for each of the {batch} samples."
+        )
+    return given[chosen.to(given.device)]

@@ -12,10 +12,10 @@ from ..engines.pairing import Pairing, split_factor
 from ..errors import InputError
 from ..estimators.operator import basis, flat, normalized, size
 from ..linearization import Linearization
-from ..trust.checks import check_count
 from .curve import Curve, Shape
 from .norm import NormPenalty, Reduction
 from .report import MANY
+from .settings import Setting, count_or
 
 Directions = Callable[[], Iterable[Tensor]]
 
@@ -50,8 +50,6 @@ class FrobeniusPenalty(NormPenalty):
         target: float | None = None,
         target_quantile: float | None = None,
     ):
-        if projections != "all":
-            check_count("projections", projections)
         self.projections = projections  # before the target, which looks at it
         super().__init__(
             weight,
@@ -65,6 +63,8 @@ class FrobeniusPenalty(NormPenalty):
             target=target,
             target_quantile=target_quantile,
         )
+
+    projections = Setting[int | Literal["all"]](count_or("all"))
 
     def check_target(self, target: float | None, quantile: float | None) -> None:
         super().check_target(target, quantile)

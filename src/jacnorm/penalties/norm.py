@@ -16,8 +16,9 @@ from ..linearization import Linearization
 from ..pytorch.tracing import inside_torch_func, tracing
 from ..trust.checks import check_positive
 from .base import Penalty
-from .curve import Curve, Shape, try_curve, with_slopes
+from .curve import Curve, Shape, check_curve, check_mixing, with_slopes
 from .report import Report, look
+from .settings import Setting, one_of
 from .target import Steering, check_target
 
 Reduction = Literal["mean", "sum", "max", "none"]
@@ -83,19 +84,17 @@ class NormPenalty(Penalty):
         target_quantile: float | None = None,
     ):
         super().__init__(weight, seed, every=every, budget=budget, fraction=fraction)
-        check_positive("threshold", threshold)
-        if reduction not in get_args(Reduction):
-            raise InputError(f"reduction={reduction!r}: choose one of {', '.join(get_args(Reduction))}.")
         check_part(fraction, reduction)
-        if callable(h):
-            try_curve(h)
-        elif h not in get_args(Shape):
-            raise InputError(f"h={h!r}: choose one of {', '.join(get_args(Shape))}, or give a function.")
         self.h, self.threshold, self.reduction = h, threshold, reduction
+        if callable(h):
+            check_mixing(h, reduction)
         self.norms: Tensor | None = None  # the norm of each sample, (B,), in the last step that paid
         self.steering: Steering | None = None
         self._aim(target, target_quantile)
 
+    h = Setting[Shape | Curve](check_curve)
+    threshold = Setting[float](check_positive)
+    reduction = Setting[Reduction](one_of(*get_args(Reduction)))
     no_target = ""  # why the norm takes no target
     is_estimated = False  # the norms have an error that `exactly` has not
     takes_coupled = False  # whether its pairs are right if samples depend on each other

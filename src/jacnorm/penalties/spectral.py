@@ -9,17 +9,18 @@ import torch
 from torch import Tensor
 
 from ..engines.pairing import Pairing, split_factor
-from ..errors import InputError, warn
+from ..errors import warn
 from ..estimators import spectral_norm
 from ..estimators.operator import all_done, column, divided, flat, normalized, norms, size
 from ..estimators.operator import start as fixed_direction
 from ..estimators.ritz import Ritz
 from ..linearization import Linearization
 from ..pytorch.tracing import inside_torch_func, refuse, tracing
-from ..trust.checks import check_count, check_positive
+from ..trust.checks import check_positive
 from .curve import Curve, Shape
 from .norm import NormPenalty, Reduction
 from .recent import RecentVectors
+from .settings import Setting, count_or, one_of
 from .stored import StoredVectors, check_index
 
 Start = Literal["recent", "output", "random"]
@@ -105,16 +106,14 @@ class SpectralPenalty(NormPenalty, StoredVectors):
             target=target,
             target_quantile=target_quantile,
         )
-        if iterations != "auto":
-            check_count("iterations", iterations)
-        check_positive("tol", tol)
-        if start not in get_args(Start):
-            raise InputError(f"start={start!r}: choose one of {', '.join(get_args(Start))}.")
         self.iterations, self.tol, self.start = iterations, tol, start
         self._payments, self._has_warned = 0, False
         self.keep_vectors(samples, stored_as, stored_in)
         self.recent = RecentVectors()
 
+    iterations = Setting[int | Literal["auto"]](count_or("auto"))
+    tol = Setting[float](check_positive)
+    start = Setting[Start](one_of(*get_args(Start)))
     is_estimated = True
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:

@@ -21,6 +21,7 @@ from ..pytorch.tracing import tracing, while_tracing
 from ..trust.checks import check_count
 from ..trust.verify import halves
 from .base import Penalty
+from .settings import Setting, one_of
 
 Product = Callable[[Tensor], Tensor]
 STIR = 0.01  # the part of a random direction in a vector that was cut off, so that it is never zero
@@ -55,10 +56,10 @@ class SpectralBoundPenalty(Penalty):
         seed: int = 0,
     ):
         super().__init__(weight, seed, every=every, budget=budget)
-        check_count("iterations", iterations)
-        if convolution not in ("operator", "kernel"):
-            raise InputError(f"convolution={convolution!r}: choose 'operator' or 'kernel'.")
         self.iterations, self.convolution = iterations, convolution
+
+    iterations = Setting[int](check_count)
+    convolution = Setting[Literal["operator", "kernel"]](one_of("operator", "kernel"))
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, iterations={self.iterations}, convolution={self.convolution!r}"
