@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -17,8 +18,11 @@ from ..pytorch.precision import at_least_single, without_autocast
 from ..pytorch.tracing import gaussian, outside_torch_func, tracing
 from ..recording import linearized, run_plainly, with_its_inputs
 from ..request import BatchNorm, Engine, request_for
-from ..trust.checks import as_tensor, check_count, check_weight, is_number
+from ..trust.checks import as_tensor, check_fraction, check_weight, check_whole
 from .pace import Pace
+from .settings import Setting
+
+LOOKS = 2**31  # where the random stream of calls under `no_grad` begins: training never gets there
 
 
 class Unrecorded(Linearization):
@@ -53,8 +57,11 @@ class Penalty(nn.Module, ABC):
     their positions in the data set, for penalties that store vectors. `y` (B,) holds their labels, for
     penalties that need them. Raises `InputError` if an argument does not fit.
 
+    Under `no_grad` the value is the same, and the penalty does not change: no vector is stored, and random
+    numbers come from another stream. So a validation loop has no effect on training.
+
     weight
-        The factor of the penalty. With weight 0 nothing is computed.
+        The factor of the penalty. With weight 0 nothing is computed. A schedule may set `penalty.weight`.
     seed
         The seed of the penalty's own random numbers.
 
@@ -84,33 +91,64 @@ class Penalty(nn.Module, ABC):
         fraction: float = 1.0,
     ):
         super().__init__()
-        check_weight(weight)
-        check_count("every", every)
-        if budget is not None and not (is_number(budget) and 1 < budget < float("inf")):
-            raise InputError(f"budget={budget!r}: a step with a penalty costs more than 1; try budget=1.3.")
-        if budget is not None and every != 1:
-            raise InputError("budget chooses `every` itself: give one of them.")
-        if not (is_number(fraction) and 0 < fraction <= 1):
-            raise InputError(f"fraction={fraction!r}: it must be above 0 and at most 1.")
+        check_weight(weight)  # nn.Module would register a parameter before the setter sees it
         self.weight, self.seed, self.fraction = weight, seed, fraction
+        self.is_looking = False  # what a call finds is not kept for the next one
         self.pace = Pace(every, budget)
         self.precision_choice = Choice()  # whether precision= pays
         self._draws = torch.tensor(0, device="cpu")  # a tensor, so that compiled steps can increase it
+        self._looks = torch.tensor(LOOKS, device="cpu")
 
     needs_labels = False  # whether `forward` takes labels
+
+    weight = Setting[float](lambda _, weight: check_weight(weight))
+    seed = Setting[int](check_whole)
+    fraction = Setting[float](check_fraction)
+
+    @property
+    def every(self) -> int:
+        return self.pace.every
+
+    @every.setter
+    def every(self, every: int) -> None:
+        self.pace = Pace(every, self.pace.budget)
+
+    @property
+    def budget(self) -> float | None:
+        return self.pace.budget
+
+    @budget.setter
+    def budget(self, budget: float | None) -> None:
+        self.pace = Pace(1, budget)
 
     def __call__(self, J: Linearization, index: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
         J = self.checked(J, labels)
         factor = self._factor(J)
-        self.pace.is_unusual = J.verified
+        self.pace.is_unusual |= J.verified
         if factor == 0:  # a leaf, so that backward() works (compiled code cannot make leaves)
             shape = self.value_shape(J)
             return torch.zeros(shape, dtype=J.dtype, device=J.device, requires_grad=not tracing())
+        if torch.is_grad_enabled():
+            value = self._value(J, index, labels)
+            return value if factor == 1 else factor * value
+        with self.looking(self._looks):
+            return self._value(J, index, labels)
+
+    def _value(self, J: Linearization, index: Tensor | None, labels: Tensor | None) -> Tensor:
         if self.fraction < 1:
             J, index, labels = self._part(J, index, labels)
         with without_autocast(J.device):
-            value = self._paid(J, index, labels)
-        return value if factor == 1 else factor * value
+            return self._paid(J, index, labels)
+
+    @contextmanager
+    def looking(self, draws: Tensor) -> Iterator[None]:
+        """Calls in this context store nothing, and draw from the random stream at this position."""
+        before = self._draws, self.is_looking
+        self._draws, self.is_looking = draws, True
+        try:
+            yield
+        finally:
+            self._draws, self.is_looking = before
 
     def _paid(self, J: Linearization, index: Tensor | None, labels: Tensor | None) -> Tensor:
         """What this batch comes to, before the pace is counted in."""
@@ -183,11 +221,10 @@ class Penalty(nn.Module, ABC):
     ) -> tuple[Linearization, Tensor | None, Tensor | None]:
         batch = J.input_shape[0]
         chosen = self.random(torch.Size((batch,)), J).argsort()[: max(1, round(self.fraction * batch))]
-        if index is not None:
-            index = as_tensor(index)[chosen.cpu()]
-        if labels is not None:
-            labels = as_tensor(labels)
-            labels = labels[chosen.to(labels.device)]
+        index, labels = (
+            None if given is None else _rows(name, as_tensor(given), chosen, batch)
+            for name, given in (("index", index), ("labels", labels))
+        )
         return J.subset(chosen), index, labels
 
     def random(self, shape: torch.Size, like: Tensor | Linearization) -> Tensor:
@@ -211,3 +248,11 @@ class Penalty(nn.Module, ABC):
         lazy = {"every": self.pace.every, "budget": self.pace.budget, "fraction": self.fraction}
         usual = {"every": 1, "budget": None, "fraction": 1.0}
         return ", ".join([f"weight={self.weight}", *[f"{k}={v}" for k, v in lazy.items() if v != usual[k]]])
+
+
+def _rows(name: str, given: Tensor, chosen: Tensor, batch: int) -> Tensor:
+    if given.shape[:1] != (batch,):
+        raise InputError(
+            f"{name} has shape {tuple(given.shape)}; it must have a row for each of the {batch} samples."
+        )
+    return given[chosen.to(given.device)]

@@ -14,9 +14,10 @@ from ..engines.pairing import Pairing, split_factor
 from ..errors import InputError
 from ..estimators.operator import basis, flat, normalized, size
 from ..linearization import Linearization
-from ..trust.checks import check_count
-from .norm import Curve, NormPenalty, Reduction, Shape
+from .curve import Curve, Shape
+from .norm import NormPenalty, Reduction
 from .report import MANY
+from .settings import Setting, count_or
 
 Directions = Callable[[], Iterable[Tensor]]
 
@@ -51,6 +52,7 @@ class FrobeniusPenalty(NormPenalty):
         target: float | None = None,
         target_quantile: float | None = None,
     ):
+        self.projections = projections  # before the target, which looks at it
         super().__init__(
             weight,
             h=h,
@@ -63,14 +65,16 @@ class FrobeniusPenalty(NormPenalty):
             target=target,
             target_quantile=target_quantile,
         )
-        if projections != "all":
-            check_count("projections", projections)
-        if target_quantile is not None and projections != "all":
+
+    projections = Setting[int | Literal["all"]](count_or("all"))
+
+    def check_target(self, target: float | None, quantile: float | None) -> None:
+        super().check_target(target, quantile)
+        if quantile is not None and self.projections != "all":
             raise InputError(
-                f"target_quantile={target_quantile} is of the norms themselves, and from random projections "
+                f"target_quantile={quantile} is of the norms themselves, and from random projections "
                 "they scatter: take projections='all', or a target for the mean."
             )
-        self.projections = projections
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
         us = self._directions(J, self.projections)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 import torch.nn.functional as F
@@ -14,13 +14,18 @@ from ..errors import InputError
 from ..estimators.operator import divided, flat, norms
 from ..linearization import Linearization
 from ..pytorch.tracing import inside_torch_func, refuse, tracing
+from ..trust.checks import as_tensor
+from .curve import usable
 from .norm import Common, NormPenalty
+from .settings import Setting
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
-def cross_entropy(output: Tensor, labels: Tensor) -> Tensor:
-    """Of each sample."""
+def cross_entropy(output: Tensor, labels: Any) -> Tensor:
+    """Of each sample. Labels may be whole numbers of any kind, or probabilities."""
+    labels = as_tensor(labels).to(output.device)
+    labels = labels if labels.is_floating_point() else labels.long()
     return F.cross_entropy(output, labels, reduction="none")
 
 
@@ -59,8 +64,10 @@ class GradientPenalty(NormPenalty):
         super().__init__(weight, **common)
         if loss is not None and not callable(loss):
             raise InputError(f"loss={loss!r}: give a function of the output and the labels, or None.")
-        self.loss, self.p = loss, check_order(p)
+        self.loss, self.p = loss, p
         self.needs_labels = loss is not None
+
+    p = Setting[float](lambda _, p: check_order(p))
 
     def forward(self, J: Linearization, index: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
         check_output_of(J, "GradientPenalty")
@@ -80,9 +87,9 @@ class GradientPenalty(NormPenalty):
                 "penalty out of the compiled function."
             )
         is_live = torch.is_grad_enabled() and J.output.requires_grad
-        with torch.enable_grad():
-            output = J.output if is_live else J.output.detach().requires_grad_()
-            losses = self.loss(output, labels)  # type: ignore[arg-type]
+        with torch.inference_mode(False), torch.enable_grad():
+            output = J.output if is_live else usable(J.output.detach()).requires_grad_()
+            losses = self._losses(output, usable(labels) if isinstance(labels, Tensor) else labels)
             if not isinstance(losses, Tensor) or losses.shape != output.shape[:1]:
                 found = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
                 raise InputError(
@@ -96,6 +103,17 @@ class GradientPenalty(NormPenalty):
                 )
             (r,) = torch.autograd.grad(losses.sum(), output, create_graph=is_live)
         return r.to(J.dtype)
+
+    def _losses(self, output: Tensor, labels: Any) -> Any:
+        assert self.loss is not None
+        try:
+            return self.loss(output, labels)
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            raise InputError(
+                f"The loss failed on an output of shape {tuple(output.shape)} and labels "
+                f"{getattr(labels, 'shape', labels)!r:.80} ({type(error).__name__}: {error}). It gets the "
+                "labels as they are, and must return one number for each sample."
+            ) from error
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, p={self.p:g}"

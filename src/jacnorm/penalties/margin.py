@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -16,6 +16,13 @@ from ..trust.checks import check_count, check_labels, check_positive
 from .gradient import check_output_of, dual
 from .norm import Common, NormPenalty
 from .report import MANY
+from .settings import Setting
+
+
+def _order(name: str, norm: float | str) -> float:
+    if str(norm) not in ("2", "2.0", "inf"):
+        raise InputError(f"{name}={norm!r}: choose 2 or 'inf', the norm of changes of x.")
+    return float(norm)
 
 
 class MarginPenalty(NormPenalty):
@@ -50,6 +57,7 @@ class MarginPenalty(NormPenalty):
     """
 
     needs_labels = True
+    no_target = "of radii larger is better. Set radius=."
 
     def __init__(
         self,
@@ -61,16 +69,29 @@ class MarginPenalty(NormPenalty):
         **common: Unpack[Common],
     ):
         check_positive("radius", radius)
-        check_count("candidates", candidates)
-        if str(norm) not in ("2", "2.0", "inf"):
-            raise InputError(f"norm={norm!r}: choose 2 or 'inf', the norm of changes of x.")
-        if common.get("target") is not None:
-            raise InputError("MarginPenalty takes no target=: of radii larger is better. Set radius=.")
         self.is_usual = "h" not in common
         super().__init__(weight, **{"h": partial(_shortfall, radius=radius), **common})  # type: ignore[arg-type]
-        self.radius, self.candidates, self.norm = radius, candidates, float(norm)
+        self.radius, self.candidates, self.norm = radius, candidates, norm
         self._check_shape()
-        self.p = 2.0 if self.norm == 2 else 1.0  # of the gradient
+
+    candidates = Setting[int](check_count)
+    norm = Setting[Any](_order)
+
+    @property
+    def p(self) -> float:
+        """The norm of the gradient."""
+        return 2.0 if self.norm == 2 else 1.0
+
+    @property
+    def radius(self) -> float:
+        return self._radius
+
+    @radius.setter
+    def radius(self, radius: float) -> None:
+        check_positive("radius", radius)
+        self._radius = radius
+        if self.is_usual:
+            self.h = partial(_shortfall, radius=radius)
 
     def _check_shape(self) -> None:
         """A larger radius is better: the penalty must not rise with it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Literal, TypedDict, get_args
 
 import torch
@@ -16,11 +16,11 @@ from ..linearization import Linearization
 from ..pytorch.tracing import inside_torch_func, tracing
 from ..trust.checks import check_positive
 from .base import Penalty
+from .curve import Curve, Shape, check_curve, check_mixing, with_slopes
 from .report import Report, look
+from .settings import Setting, one_of
 from .target import Steering, check_target
 
-Shape = Literal["identity", "square", "hinge"]
-Curve = Callable[[Tensor], Tensor]
 Reduction = Literal["mean", "sum", "max", "none"]
 Pair = tuple[Tensor, Tensor | None]  # u and v; None for v = Jᵀu
 
@@ -58,6 +58,7 @@ class NormPenalty(Penalty):
         The value that the mean norm should reach, before h (for FrobeniusPenalty, the mean of ‖J‖_F²). The
         weight is then only the start: it rises while the norm is above the target, and falls while it is
         below. `penalty.weight` is the current weight. A warning is given if the target cannot be reached.
+        `penalty.target` may be set during training. The penalty then serves one network only.
     target_quantile
         With 0.95, the target is for the norm that 95 % of the samples stay below, instead of the mean.
 
@@ -83,19 +84,18 @@ class NormPenalty(Penalty):
         target_quantile: float | None = None,
     ):
         super().__init__(weight, seed, every=every, budget=budget, fraction=fraction)
-        check_positive("threshold", threshold)
-        if reduction not in get_args(Reduction):
-            raise InputError(f"reduction={reduction!r}: choose one of {', '.join(get_args(Reduction))}.")
         check_part(fraction, reduction)
-        if callable(h):
-            _try(h)
-        elif h not in get_args(Shape):
-            raise InputError(f"h={h!r}: choose one of {', '.join(get_args(Shape))}, or give a function.")
         self.h, self.threshold, self.reduction = h, threshold, reduction
+        if callable(h):
+            check_mixing(h, reduction)
         self.norms: Tensor | None = None  # the norm of each sample, (B,), in the last step that paid
-        check_target(self, target, target_quantile)
-        self.steering = None if target is None else Steering(target, target_quantile, weight)
+        self.steering: Steering | None = None
+        self._aim(target, target_quantile)
 
+    h = Setting[Shape | Curve](check_curve)
+    threshold = Setting[float](check_positive)
+    reduction = Setting[Reduction](one_of(*get_args(Reduction)))
+    no_target = ""  # why the norm takes no target
     is_estimated = False  # the norms have an error that `exactly` has not
     takes_coupled = False  # whether its pairs are right if samples depend on each other
 
@@ -103,6 +103,35 @@ class NormPenalty(Penalty):
         if not self.takes_coupled or self.reduction == "none":
             check_uncoupled(J)
         return super().checked(J, labels)
+
+    @property
+    def target(self) -> float | None:
+        return None if self.steering is None else self.steering.target
+
+    @target.setter
+    def target(self, target: float | None) -> None:
+        self._aim(target, None if target is None else self.target_quantile)
+
+    @property
+    def target_quantile(self) -> float | None:
+        return None if self.steering is None else self.steering.quantile
+
+    @target_quantile.setter
+    def target_quantile(self, quantile: float | None) -> None:
+        self._aim(self.target, quantile)
+
+    def check_target(self, target: float | None, quantile: float | None) -> None:
+        """Raises `InputError` if the penalty cannot meet such a target."""
+        check_target(self, target, quantile)
+
+    def _aim(self, target: float | None, quantile: float | None) -> None:
+        self.check_target(target, quantile)
+        if target is None:
+            self.steering = None
+        elif self.steering is None:
+            self.steering = Steering(target, quantile, self.weight)
+        else:
+            self.steering.aim(target, quantile)
 
     @property
     def is_plain(self) -> bool:
@@ -157,23 +186,7 @@ class NormPenalty(Penalty):
             self.norms = norms.detach()
 
     def _with_slopes(self, norms: Tensor) -> tuple[Tensor, Tensor]:
-        if self.h == "identity":
-            return norms, torch.ones_like(norms)
-        if self.h == "square":
-            return norms.square(), 2 * norms
-        if self.h == "hinge":
-            return torch.relu(norms - self.threshold), (norms > self.threshold).to(norms.dtype)
-        assert callable(self.h)
-        if tracing() or inside_torch_func():
-            values, pull = torch.func.vjp(self.h, norms)  # type: ignore[misc]
-            (slopes,) = pull(torch.ones_like(values))
-        else:
-            with torch.enable_grad():
-                own = norms.detach().requires_grad_()
-                values = _values_of(self.h, own)
-                (slopes,) = torch.autograd.grad(values.sum(), own)
-        flat_at_zero = (norms == 0) & ~slopes.isfinite()  # h such as √ and log, at J = 0
-        return values.detach(), slopes.masked_fill(flat_at_zero, 0)
+        return with_slopes(self.h, self.threshold, norms)
 
     def report(
         self,
@@ -205,7 +218,7 @@ class NormPenalty(Penalty):
         return look(self, J, index, labels, loss, samples)
 
     def estimated(self, J: Linearization, index: Tensor | None, labels: Tensor | None) -> Tensor:
-        """The penalty, without changing its stored vectors."""
+        """The penalty, as training pays it."""
         return self.forward(J, index, labels) if self.needs_labels else self.forward(J, index)  # type: ignore[call-arg]
 
     def exactly(self, J: Linearization, index: Tensor | None, labels: Tensor | None) -> Tensor:
@@ -274,39 +287,6 @@ def held(J: Linearization, *, instead: str) -> Tensor:
         )
     with torch.no_grad():
         return J.dense()
-
-
-def _try(h: Curve) -> None:
-    """Try h on three norms, so that a mistake is reported before training begins."""
-    norms = torch.tensor([0.5, 1.0, 2.0], device="cpu", requires_grad=True)
-    try:
-        values = h(norms)
-    except Exception as error:
-        raise InputError(
-            f"h failed on a vector of {len(norms)} norms ({type(error).__name__}: {error}). It gets the "
-            "norms of all samples of a batch, of any size, and must return one number for each."
-        ) from error
-    _check_values(values, norms)
-
-
-def _values_of(h: Curve, norms: Tensor) -> Tensor:
-    values = h(norms)
-    _check_values(values, norms)
-    return values
-
-
-def _check_values(values: Tensor, norms: Tensor) -> None:
-    if not isinstance(values, Tensor) or values.shape != norms.shape:
-        found = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-        raise InputError(
-            f"h must give one number for each norm: for a vector of {len(norms)} it returned {found}. "
-            "(reduction= says how the samples are combined.)"
-        )
-    if not values.requires_grad:
-        raise InputError(
-            "h has no gradient, so the penalty would have no effect: its result does not depend on the norms "
-            "for autograd. Is there a detach, no_grad or item in h?"
-        )
 
 
 def _with_gradient_of(part: Tensor, value: Tensor) -> Tensor:

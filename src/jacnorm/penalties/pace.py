@@ -8,7 +8,9 @@ from collections import deque
 from collections.abc import Callable
 from statistics import median, quantiles
 
+from ..errors import InputError
 from ..pytorch.tracing import refuse, tracing
+from ..trust.checks import check_count, is_number
 
 REMEMBERED = 30  # steps of each kind; their median is steady on a noisy machine
 NEEDED = 3  # steps of each kind before their times are used
@@ -23,6 +25,11 @@ class Pace:
     """
 
     def __init__(self, every: int = 1, budget: float | None = None):
+        check_count("every", every)
+        if budget is not None and not (is_number(budget) and 1 < budget < float("inf")):
+            raise InputError(f"budget={budget!r}: a step with a penalty costs more than 1; try budget=1.3.")
+        if budget is not None and every != 1:
+            raise InputError("budget chooses `every` itself: give one of them.")
         self.every, self.budget = every, budget
         self.wait = 0  # steps until the next that pays
         self._calls = 0

@@ -27,6 +27,9 @@ class RecentVectors(nn.Module):
         self.register_buffer("outputs", torch.empty(0, 0, device="cpu"))
         self.register_buffer("u", torch.empty(0, 0, device="cpu"))
 
+    def make_room(self, J: Linearization) -> None:
+        make_room(self, size(J.output.shape), size(J.output_shape), J.dtype, J.device)
+
     def guess(self, J: Linearization) -> tuple[Tensor, Tensor]:
         """A guess of u for each sample of J, and for which samples there is a guess, (B,).
 
@@ -34,11 +37,14 @@ class RecentVectors(nn.Module):
         Σ_j w_j u_j u_jᵀ. The step averages over all similar samples. It does not depend on the signs of the
         u_j, which are arbitrary.
         """
-        make_room(self, size(J.output.shape), size(J.output_shape), J.dtype, J.device)
-        cosines = _unit_rows(J) @ self.outputs.T
-        nearest = self.u[cosines.argmax(1)]
-        weights = cosines.clamp_min(0) ** SHARPNESS * (nearest @ self.u.T)
-        u = normalized(weights @ self.u)
+        if (self.outputs.shape[1], self.u.shape[1]) != (size(J.output.shape), size(J.output_shape)):
+            none = torch.zeros(J.output_shape, dtype=J.dtype, device=J.device)
+            return none, flat(none).any(1)
+        outputs, us = (table.to(J.device, J.dtype) for table in (self.outputs, self.u))
+        cosines = _unit_rows(J) @ outputs.T
+        nearest = us[cosines.argmax(1)]
+        weights = cosines.clamp_min(0) ** SHARPNESS * (nearest @ us.T)
+        u = normalized(weights @ us)
         return u.view(J.output_shape), u.any(1)
 
     @torch.no_grad()

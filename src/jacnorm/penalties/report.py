@@ -120,12 +120,12 @@ def rows_of(given: Any, few: Tensor) -> Tensor | None:
 
 @contextmanager
 def untouched(penalty: NormPenalty) -> Iterator[None]:
-    """Restore the random stream of the penalty and the norms of its last step."""
-    draws, norms = int(penalty._draws), penalty.norms
+    """Leave the random stream of the penalty, its vectors and the norms of its last step as they are."""
+    norms = penalty.norms
     try:
-        yield
+        with penalty.looking(penalty._draws.clone()):
+            yield
     finally:
-        penalty._draws.fill_(draws)
         penalty.norms = norms
         penalty.pace.is_unusual = True  # this step takes longer
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Unpack
+from typing import Any, Literal, Unpack
 
 import torch
 from torch import Tensor
@@ -14,6 +14,24 @@ from ..trust.checks import check_count, is_number
 from .base import Penalty
 from .frobenius import FrobeniusPenalty
 from .norm import Common, NormPenalty, Pair, Reduction, check_part, held
+from .settings import Setting
+
+
+def _order(name: str, p: float) -> float:
+    if not is_number(p) or not p >= 1:
+        raise InputError(f"{name}={p!r}: it must be a number from 1 on, or float('inf').")
+    return float(p)
+
+
+def _column_or_row(name: str, p: float | str) -> float:
+    if str(p) not in ("1", "1.0", "inf"):
+        raise InputError(f"{name}={p!r}: choose 1 or 'inf'; for 2 there is SpectralPenalty.")
+    return float(p)
+
+
+def _check_some(name: str, k: int | None) -> None:
+    if k is not None:
+        check_count(name, k)
 
 
 class SchattenPenalty(NormPenalty):
@@ -34,11 +52,10 @@ class SchattenPenalty(NormPenalty):
 
     def __init__(self, weight: float = 0.01, p: float = 1, k: int | None = None, **common: Unpack[Common]):
         super().__init__(weight, **common)
-        if not is_number(p) or not p >= 1:
-            raise InputError(f"p={p!r}: it must be a number from 1 on, or float('inf').")
-        if k is not None:
-            check_count("k", k)
-        self.p, self.k = float(p), k
+        self.p, self.k = p, k
+
+    p = Setting[float](_order)
+    k = Setting[int | None](_check_some)
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
         dense = held(
@@ -132,9 +149,9 @@ class InducedPenalty(NormPenalty):
 
     def __init__(self, weight: float = 0.01, p: float | str = "inf", **common: Unpack[Common]):
         super().__init__(weight, **common)
-        if str(p) not in ("1", "1.0", "inf"):
-            raise InputError(f"p={p!r}: choose 1 or 'inf'; for 2 there is SpectralPenalty.")
-        self.p = float(p)
+        self.p = p
+
+    p = Setting[Any](_column_or_row)
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
         dense = held(J, instead="SpectralPenalty needs only products.")

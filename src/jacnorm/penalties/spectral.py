@@ -9,16 +9,18 @@ import torch
 from torch import Tensor
 
 from ..engines.pairing import Pairing, split_factor
-from ..errors import InputError, warn
+from ..errors import warn
 from ..estimators import spectral_norm
 from ..estimators.operator import all_done, column, divided, flat, normalized, norms, size
 from ..estimators.operator import start as fixed_direction
 from ..estimators.ritz import Ritz
 from ..linearization import Linearization
 from ..pytorch.tracing import inside_torch_func, refuse, tracing
-from ..trust.checks import check_count, check_positive
-from .norm import Curve, NormPenalty, Reduction, Shape
+from ..trust.checks import check_positive
+from .curve import Curve, Shape
+from .norm import NormPenalty, Reduction
 from .recent import RecentVectors
+from .settings import Setting, count_or, one_of
 from .stored import StoredVectors, check_index
 
 Start = Literal["recent", "output", "random"]
@@ -104,16 +106,14 @@ class SpectralPenalty(NormPenalty, StoredVectors):
             target=target,
             target_quantile=target_quantile,
         )
-        if iterations != "auto":
-            check_count("iterations", iterations)
-        check_positive("tol", tol)
-        if start not in get_args(Start):
-            raise InputError(f"start={start!r}: choose one of {', '.join(get_args(Start))}.")
         self.iterations, self.tol, self.start = iterations, tol, start
         self._payments, self._has_warned = 0, False
         self.keep_vectors(samples, stored_as, stored_in)
         self.recent = RecentVectors()
 
+    iterations = Setting[int | Literal["auto"]](count_or("auto"))
+    tol = Setting[float](check_positive)
+    start = Setting[Start](one_of(*get_args(Start)))
     is_estimated = True
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
@@ -122,20 +122,20 @@ class SpectralPenalty(NormPenalty, StoredVectors):
             if index is not None:
                 check_index(index, J.output_shape[0])
             return self._of_one_number(J)
-        rows = None if index is None else self.rows(J, index)
+        rows = None if index is None else self.rows(J, index, makes_room=not self.is_looking)
         value, u, v = self._found(J, rows)
-        if rows is not None:
-            self.store(rows, u)
-        elif self._has_memory:
-            self.recent.remember(J, u)
-        if rows is None and torch.is_grad_enabled() and not (tracing() or inside_torch_func()):
-            self._look_further(J, u, v)
+        if not self.is_looking:
+            self._keep(J, rows, u, v)
         return value
 
-    def estimated(self, J: Linearization, index: Tensor | None, labels: Tensor | None) -> Tensor:
-        if size(J.output_shape) == 1:
-            return self._of_one_number(J)
-        return self._found(J, None if index is None else self.rows(J, index))[0]
+    def _keep(self, J: Linearization, rows: Tensor | None, u: Tensor, v: Tensor) -> None:
+        if rows is not None:
+            self.store(rows, u)
+            return
+        if self._has_memory:
+            self.recent.remember(J, u)
+        if not (tracing() or inside_torch_func()):
+            self._look_further(J, u, v)
 
     def exactly(self, J: Linearization, index: Tensor | None, labels: Tensor | None) -> Tensor:
         e = spectral_norm(J, tol=1e-3, max_iterations=100)
@@ -225,6 +225,8 @@ class SpectralPenalty(NormPenalty, StoredVectors):
         assumes that stored vectors are no guesses.)"""
         if rows is None and not self._has_memory:
             return self._first(J), self.start != "random"
+        if rows is None and not self.is_looking:
+            self.recent.make_room(J)
         u, known = self.recent.guess(J) if rows is None else self.recalled(J, rows)
         is_complete = not tracing() and all_done(J, known)
         if not is_complete:

@@ -17,10 +17,11 @@ from ..estimators import spectral_norm
 from ..estimators.operator import Operator, column, normalized, start
 from ..linearization import Linearization
 from ..pytorch.precision import at_least_single, in_full_precision
-from ..pytorch.tracing import while_tracing
+from ..pytorch.tracing import tracing, while_tracing
 from ..trust.checks import check_count
 from ..trust.verify import halves
 from .base import Penalty
+from .settings import Setting, one_of
 
 Product = Callable[[Tensor], Tensor]
 STIR = 0.01  # the part of a random direction in a vector that was cut off, so that it is never zero
@@ -55,10 +56,10 @@ class SpectralBoundPenalty(Penalty):
         seed: int = 0,
     ):
         super().__init__(weight, seed, every=every, budget=budget)
-        check_count("iterations", iterations)
-        if convolution not in ("operator", "kernel"):
-            raise InputError(f"convolution={convolution!r}: choose 'operator' or 'kernel'.")
         self.iterations, self.convolution = iterations, convolution
+
+    iterations = Setting[int](check_count)
+    convolution = Setting[Literal["operator", "kernel"]](one_of("operator", "kernel"))
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, iterations={self.iterations}, convolution={self.convolution!r}"
@@ -68,14 +69,20 @@ class SpectralBoundPenalty(Penalty):
         if not once:
             raise InputError("SpectralBoundPenalty found no linear or convolution layer in the model.")
         layers = [self._products(layer) for layer in once.values()]
-        _begin(self, [shape for _, _, shape in layers], *once)
+        starts = self._starts([shape for _, _, shape in layers], list(once))
         with torch.no_grad():
-            vectors = [self._improved(getattr(self, f"v{i}"), *layer[:2]) for i, layer in enumerate(layers)]
+            vectors = [self._improved(v, *layer[:2]) for v, layer in zip(starts, layers, strict=True)]
         products = [forward(v) for v, (forward, _, _) in zip(vectors, layers, strict=True)]
-        if torch.is_grad_enabled():
+        if not self.is_looking:
             with torch.no_grad():
                 self._store([backward(w) for w, (_, backward, _) in zip(products, layers, strict=True)])
         return self.weight * differentiable_once(torch.cat([w.flatten() for w in products]).square().sum())
+
+    def _starts(self, shapes: list[torch.Size], weights: list[Tensor]) -> list[Tensor]:
+        if self.is_looking and not tracing():
+            return [_start(self, i, *pair) for i, pair in enumerate(zip(shapes, weights, strict=True))]
+        _begin(self, shapes, *weights)
+        return [getattr(self, f"v{i}") for i in range(len(shapes))]
 
     def _improved(self, v: Tensor, forward: Product, backward: Product) -> Tensor:
         for _ in range(self.iterations - 1):
@@ -109,15 +116,21 @@ class SpectralBoundPenalty(Penalty):
 
 @while_tracing
 def _begin(penalty: SpectralBoundPenalty, shapes: list[torch.Size], *weights: Tensor) -> None:
-    """Make start vectors for layers that have no stored vector of the right shape."""
+    """Store start vectors for layers that have no stored vector of the right shape."""
     for position, (shape, like) in enumerate(zip(shapes, weights, strict=True)):
-        v = getattr(penalty, f"v{position}", None)
-        if v is None or v.shape != shape or (v.device, v.dtype) != (like.device, like.dtype):
-            with torch.inference_mode(False):  # buffers made in a validation step must work in training
-                new = normalized(penalty.random(shape, like.detach()))
-                if v is not None and v.shape[:2] == shape[:2] and v.dim() == len(shape):
-                    new = normalized(_fitted(v, shape).to(new) + STIR * new)  # the same layer on another size
-            penalty.register_buffer(f"v{position}", new)
+        with torch.inference_mode(False):  # buffers made in a validation step must work in training
+            penalty.register_buffer(f"v{position}", _start(penalty, position, shape, like))
+
+
+def _start(penalty: SpectralBoundPenalty, position: int, shape: torch.Size, like: Tensor) -> Tensor:
+    """The stored vector of a layer, if it fits. Otherwise a random one, or what fits of the stored one."""
+    v: Tensor | None = getattr(penalty, f"v{position}", None)
+    if v is not None and v.shape == shape and (v.device, v.dtype) == (like.device, like.dtype):
+        return v
+    new = normalized(penalty.random(shape, like.detach()))
+    if v is not None and v.shape[:2] == shape[:2] and v.dim() == len(shape):
+        new = normalized(_fitted(v, shape).to(new) + STIR * new)  # the same layer on another size
+    return new
 
 
 def _fitted(v: Tensor, shape: torch.Size) -> Tensor:

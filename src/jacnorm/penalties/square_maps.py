@@ -16,6 +16,7 @@ from ..linearization import Linearization
 from ..trust.checks import check_count
 from .norm import Common, NormPenalty
 from .report import MANY
+from .settings import Setting, count_or
 
 
 class TracePenalty(NormPenalty):
@@ -33,13 +34,10 @@ class TracePenalty(NormPenalty):
 
     def __init__(self, weight: float = 0.01, probes: int | Literal["all"] = 1, **common: Unpack[Common]):
         super().__init__(weight, **common)
-        if probes != "all":
-            check_count("probes", probes)
-        if self.steering is not None:
-            raise InputError(
-                "TracePenalty takes no target=: a trace may be negative, and a target is of a size."
-            )
         self.probes = probes
+
+    probes = Setting[int | Literal["all"]](count_or("all"))
+    no_target = "a trace may be negative, and a target is of a size."
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:
         _check_square(J, "trace")
@@ -86,9 +84,9 @@ class SpectralRadiusPenalty(NormPenalty):
 
     def __init__(self, weight: float = 0.01, max_iterations: int = 32, **common: Unpack[Common]):
         super().__init__(weight, **common)
-        check_count("max_iterations", max_iterations)
         self.max_iterations = max_iterations
 
+    max_iterations = Setting[int](check_count)
     is_estimated = True
 
     def forward(self, J: Linearization, index: Tensor | None = None) -> Tensor:

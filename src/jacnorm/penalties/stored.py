@@ -45,21 +45,24 @@ class StoredVectors(nn.Module):
         self.stored_in = None if stored_in is None else Path(stored_in)
         self.register_buffer("u", torch.empty(0, 0, device="cpu"), persistent=stored_in is None)
 
-    def rows(self, J: Linearization, index: Tensor) -> Tensor:
-        """The index, checked and on the device of the buffer. Makes room for its vectors."""
+    def rows(self, J: Linearization, index: Tensor, *, makes_room: bool = True) -> Tensor:
+        """The index, checked and on the device of the buffer. Makes room for its vectors, if asked to."""
         if tracing() and self.samples is None:
             refuse(
                 "A compiled step cannot make room for vectors as samples appear: pass the size of the data "
                 "set, SpectralPenalty(samples=len(dataset))."
             )
         index, last = check_index(index, J.output_shape[0])
-        make_room(self, last + 1, size(J.output_shape), J.dtype, J.device)
+        if makes_room:
+            make_room(self, last + 1, size(J.output_shape), J.dtype, J.device)
         return index.to(self.u.device)
 
     def recalled(self, J: Linearization, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The stored vectors of these samples, shaped like the output, and which samples have been seen."""
-        u = self.u[rows].to(device=J.device, dtype=J.dtype)
-        seen = u.any(1)
+        n_out, last = size(J.output_shape), len(self.u) - 1
+        table = self.u if last >= 0 and self.u.shape[1] == n_out else self.u.new_zeros(1, n_out)
+        u = table[rows.clamp_max(len(table) - 1)].to(device=J.device, dtype=J.dtype)
+        seen = u.any(1) & (rows <= last).to(J.device)
         if self.u.dtype != J.dtype:
             u = normalized(u)  # rounded vectors are not unit vectors
         return u.view(J.output_shape), seen

@@ -17,6 +17,7 @@ from ..pytorch.modules import modules_of, unchanged
 from ..pytorch.tracing import inside_torch_func, refuse, tracing
 from ..trust.checks import is_number
 from .report import counted, rows_of, untouched
+from .steps import Steps
 
 if TYPE_CHECKING:
     from .norm import NormPenalty
@@ -31,8 +32,6 @@ SAMPLES = 8  # of a measurement
 TIME = 0.03  # the part of it that measurements may take
 STEP = 6  # a step that pays, in products with J (of a few samples, which take hardly less time than many)
 NEW = 0.2  # the share of the newest measurement in the ratio
-
-LOOKED_AT = 16  # parameters, at most, that tell whether the network has moved
 
 DEAD = 0.02  # outputs that differ by this part of the most that was seen tell nothing any more
 WELL = 0.1  # those that differ by this part do
@@ -70,6 +69,10 @@ class State:
     calls: int = 0
 
 
+OF_THE_ERROR = ("error", "ratio", "checks", "payments", "next_check")
+OF_THE_NORM = ("norm", "steps", "norms", "spreads", "calls")
+
+
 class Steering:
     """PI control of the logarithm of a penalty's weight, by the norms that the penalty finds.
 
@@ -82,8 +85,19 @@ class Steering:
     def __init__(self, target: float, quantile: float | None, weight: float):
         self.target, self.quantile, self.start = target, quantile, weight
         self.state = State()
-        self._seen: Tensor | None = None  # some of the network's weights, at the last payment
+        self._steps = Steps()
         self._found: list[Tensor] = []  # norms and spreads that nobody has read yet
+
+    def aim(self, target: float, quantile: float | None) -> None:
+        """Take another target, and forget what the search has found out about the old one: its ceiling, and
+        all that led to it. What is known of the norm is kept."""
+        if (target, quantile) == (self.target, self.quantile):
+            return
+        kept = OF_THE_ERROR + (OF_THE_NORM if quantile == self.quantile else ())
+        if quantile != self.quantile:
+            self._found.clear()
+        self.target, self.quantile = target, quantile
+        self.state = State(**{name: getattr(self.state, name) for name in kept})
 
     def begin(self, penalty: NormPenalty, J: Linearization) -> None:
         """Before a payment: move the weight, if the network has moved since the last one."""
@@ -97,12 +111,10 @@ class Steering:
                 "target= needs the same steps to pay in all processes, and budget= goes by the clock of "
                 "each: give every= instead."
             )
-        now = some_weights(J)
-        if self._has_moved(J, now):
+        if self._steps.begins(J):
             self._read()
             if self.state.calls:
                 self._step(penalty)
-        self._seen = now
 
     def end(self, penalty: NormPenalty, J: Linearization, index: Any, labels: Any) -> None:
         """After a payment: keep what it has found, and now and then measure how far that is off."""
@@ -114,11 +126,6 @@ class Steering:
             self._measure(penalty, J, index, labels)
         found = torch.stack([self._statistic(penalty.norms), spread(J.output)])
         self._found.append(averaged(J, found))
-
-    def _has_moved(self, J: Linearization, now: Tensor | None) -> bool:
-        before = self._seen
-        is_same = now is not None and before is not None and now.device == before.device
-        return bool(J.agreed(not (is_same and torch.equal(now, before))))  # type: ignore[arg-type]
 
     def _statistic(self, norms: Tensor) -> Tensor:
         return norms.double().mean() if self.quantile is None else quantile(norms.double(), self.quantile)
@@ -215,16 +222,23 @@ class Steering:
 
     def numbers(self) -> list[float]:
         self._read()
-        return [float(number) for number in astuple(self.state)]
+        return [float(number) for number in (*astuple(self.state), self.target, self.quantile or 0)]
 
     def load(self, numbers: list[float]) -> None:
         kinds = [type(number) for number in astuple(State())]
-        self.state = State(*(kind(number) for kind, number in zip(kinds, numbers, strict=True)))
-        self._seen = None
+        self.state = State(*(kind(number) for kind, number in zip(kinds, numbers, strict=False)))
+        self._steps = Steps()
         self._found.clear()
+        if len(numbers) > len(kinds):  # the target that these numbers belong to
+            mine = self.target, self.quantile
+            self.target, quantile = numbers[len(kinds) :]
+            self.quantile = quantile or None
+            self.aim(*mine)
 
 
 def check_target(penalty: NormPenalty, target: float | None, quantile: float | None) -> None:
+    if target is not None and penalty.no_target:
+        raise InputError(f"{type(penalty).__name__} takes no target=: {penalty.no_target}")
     if target is None:
         if quantile is not None:
             raise InputError(f"target_quantile={quantile!r} says which norm has a target: give target=, too.")
@@ -263,16 +277,6 @@ def spread(output: Tensor) -> Tensor:
     """By how much the outputs of a batch differ from each other, root mean square; NaN for one sample."""
     rows = flat(output.detach()).double()
     return rows.var(0).mean().sqrt() if len(rows) > 1 else rows.new_full((), math.nan)
-
-
-def some_weights(J: Linearization) -> Tensor | None:
-    """A few numbers of the last layers, which tell whether an optimizer has moved them. (Fused ones leave no
-    other trace.)"""
-    everything = [p for module in modules_of(J.model).values() for p in module.parameters()]
-    learning = [p for p in everything if p.requires_grad and p.numel()]
-    learning = learning[:: max(1, len(learning) // LOOKED_AT)]  # from all over: a head may stand still
-    rows = [(p.to_local() if hasattr(p, "to_local") else p).detach().reshape(-1) for p in learning]
-    return torch.cat([row[:: max(1, len(row) // 8)].double() for row in rows]) if rows else None
 
 
 def averaged(J: Linearization, numbers: Tensor) -> Tensor:

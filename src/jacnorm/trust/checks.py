@@ -85,6 +85,8 @@ def _advice(error: Exception, kwargs: dict[str, Any]) -> str:
     if unknown and unknown[1] in kwargs:
         near = get_close_matches(unknown[1], ("engine", "batch_norm", "at", "to", "precision"), 1)
         return f"Did you mean {near[0]}=?" if near else "Arguments unknown to linearize go to the model."
+    if "inference tensor" in str(error).lower():
+        return "Its weights or buffers were made under torch.inference_mode: make the model outside of it."
     if "could not create a primitive" in str(error):
         return "This machine cannot run it in half precision: use model.float() and x.float()."
     if re.search("same dtype|scalar type|Input type", str(error)):
@@ -168,6 +170,16 @@ def check_weight(value: float) -> None:
         raise InputError(f"weight={value!r}: it must be a finite number, zero or more.")
 
 
+def check_fraction(name: str, value: float) -> None:
+    if not (is_number(value) and 0 < value <= 1):
+        raise InputError(f"{name}={value!r}: it must be above 0 and at most 1.")
+
+
+def check_whole(name: str, value: int) -> None:
+    if not isinstance(value, Integral):
+        raise InputError(f"{name}={value!r}: it must be a whole number.")
+
+
 def check_count(name: str, value: int) -> None:
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise InputError(f"{name}={value!r}: it must be a whole number, 1 or more.")
@@ -189,4 +201,11 @@ def _culprit(x: Tensor, model: object) -> str:
 def as_tensor(values: Any) -> Tensor:
     """The values as a tensor. A tensor stays on its device (torch.as_tensor would move it to the default
     device); other values go to the CPU."""
-    return values if isinstance(values, Tensor) else torch.as_tensor(values, device="cpu")
+    if isinstance(values, Tensor):
+        return values
+    try:
+        return torch.as_tensor(values, device="cpu")
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"Found {values!r:.80}, which is no tensor: give a tensor or a list of numbers."
+        ) from error

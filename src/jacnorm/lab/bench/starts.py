@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -124,7 +125,7 @@ class Lesson:
         rows, self.order = self.order[:BATCH], self.order[BATCH:]
         J = self.linearized(rows)
         if is_watched:
-            with torch.no_grad():
+            with warnings.catch_warnings(action="ignore"):  # that a start is rough is what is measured here
                 for way in TRIALS:
                     if way.rounds == 1 or way.has_index or "recent" in way.name or "mean" in way.name:
                         self.penalties[way.name, way.rounds](J, index=rows if way.has_index else None)
