@@ -182,7 +182,7 @@ class Flowing(torch.autograd.Function):
             inverse_std, mean = again.inverse_std, again.mean
         count = x.numel() // len(mean)
         slope, middle = (per_channel(t, x.dim()) for t in (-gradient * inverse_std**3 / count, mean))
-        return None, ((x - middle) * slope).to(x.dtype), None, None
+        return None, (x - middle).mul_(slope).to(x.dtype), None, None
 
 
 class _GatedBatchNorm(torch.autograd.Function):
