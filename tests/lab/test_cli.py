@@ -356,7 +356,7 @@ def test_demo(tmp_path, here, monkeypatch):
     monkeypatch.setattr("jacnorm.lab.commands.demo.EPOCHS", 20)  # of 60
     out = here("demo", "--picture", tmp_path / "demo.png")
     rows = {line.split()[0]: line.split()[1:] for line in out.splitlines() if "%" in line}
-    assert set(rows) == {"none", "l2", "frobenius", "spectral"}
+    assert set(rows) == {"none", "weight-decay", "frobenius", "spectral"}
     accuracy, noisy, sigma = (
         {name: float(row[i].rstrip("%")) for name, row in rows.items()} for i in range(3)
     )

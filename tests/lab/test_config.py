@@ -1,7 +1,10 @@
+from pathlib import Path
+
 import pytest
 
 from jacnorm.lab.classification import make_penalty
 from jacnorm.lab.config import METHODS, ConfigError, RunConfig, make_config, read_toml
+from jacnorm.lab.results import read_results
 
 
 def test_defaults_are_the_papers():
@@ -128,6 +131,26 @@ def test_a_target_has_a_label_and_a_run_of_its_own():
     plain, steered = RunConfig(), RunConfig(target=0.5)
     assert (plain.label, steered.label) == ("spectral-warm", "spectral-warm, target 0.5")
     assert plain.id != steered.id
-    assert RunConfig(method="l2").id == RunConfig(method="l2", target=0.5).id
+    assert RunConfig(method="weight-decay").id == RunConfig(method="weight-decay", target=0.5).id
     assert make_penalty(steered).steering.target == 0.5
     assert make_penalty(plain).steering is None
+
+
+@pytest.mark.parametrize("task", ["classification", "dqn"])
+def test_the_earlier_name_of_weight_decay_is_the_same_run(task):
+    """Results of earlier versions have `l2`, so their ids and the key in files must stay."""
+    before, now = (make_config({"task": task, "method": name}) for name in ("l2", "weight-decay"))
+    assert before == now
+    assert now.id == before.id
+    assert "-l2-0.01-s0-" in now.id
+    assert now.stored()["method"] == now.relevant()["method"] == "l2"
+    assert make_config(now.stored()) == now
+    assert now.label.startswith("weight-decay")
+
+
+def test_results_of_earlier_versions_are_found_by_their_ids():
+    records = read_results(Path("paper/table1-kmnist/results.jsonl")).records
+    found = {name: make_config(record["config"]) for name, record in records.items() if "-l2-" in name}
+    assert len(found) > 10
+    assert all(config.id == name for name, config in found.items())
+    assert {config.label for config in found.values()} == {"weight-decay"}

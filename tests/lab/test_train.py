@@ -63,10 +63,10 @@ def test_a_folder_may_be_named_by_a_string(digits, tmp_path):
 
 def test_regularized_networks_are_less_sensitive(digits, tmp_path):
     found = {}
-    for method, weight in {"none": 1.0, "l2": 0.01, "spectral": 0.1, "analytic": 0.1}.items():
+    for method, weight in {"none": 1.0, "weight-decay": 0.01, "spectral": 0.1, "analytic": 0.1}.items():
         config = RunConfig(method=method, weight=weight, epochs=6, learning_rate=0.05)
         found[method] = train(config, digits, tmp_path / method)["test"]["sigma"]
-    assert found["spectral"] < found["l2"] < found["none"]
+    assert found["spectral"] < found["weight-decay"] < found["none"]
     assert found["spectral"] == pytest.approx(found["analytic"], rel=0.15)
 
 
@@ -78,7 +78,7 @@ def test_l2_is_the_weight_decay_penalty(digits, tmp_path):
     from jacnorm.lab.classification import start
     from jacnorm.lab.data import batches
 
-    config = RunConfig(method="l2", weight=0.01, epochs=1)
+    config = RunConfig(method="weight-decay", weight=0.01, epochs=1)
     train(config, digits, tmp_path)
     run = start(RunConfig(method="none"), digits, "cpu")
     penalty = jn.WeightDecay(0.01)
@@ -123,14 +123,14 @@ def interrupted(config, data, folder, epoch, monkeypatch):
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw"])
 def test_other_optimizers_take_the_steps_of_pytorchs(optimizer, digits, tmp_path):
-    """One epoch of l2: Adam has the decay in its gradient, AdamW beside it."""
+    """One epoch of weight decay: Adam has the decay in its gradient, AdamW beside it."""
     from torch.nn.functional import cross_entropy
 
     from jacnorm.lab.classification import start
     from jacnorm.lab.data import batches
 
     few = DataSet.of("digits", digits.train.take(torch.arange(300)), digits.test, digits.classes)
-    config = RunConfig(method="l2", weight=0.1, epochs=1, optimizer=optimizer, learning_rate=0.003)
+    config = RunConfig(method="weight-decay", weight=0.1, epochs=1, optimizer=optimizer, learning_rate=0.003)
     train(config, few, tmp_path)
     run = start(RunConfig(method="none"), few, "cpu")
     kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[optimizer]
@@ -150,7 +150,7 @@ def test_other_optimizers_take_the_steps_of_pytorchs(optimizer, digits, tmp_path
             for method in ("none", "spectral", "spectral-bound", "frobenius", "margin", "adversarial")
         ),
         *({"optimizer": name, "learning_rate": 0.002} for name in ("adam", "adamw")),
-        {"method": "l2", "optimizer": "adamw"},
+        {"method": "weight-decay", "optimizer": "adamw"},
         {"method": "spectral", "target": 0.5},
     ],
     ids=lambda how: " ".join(map(str, how.values())),

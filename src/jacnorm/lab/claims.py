@@ -15,7 +15,7 @@ less = "none"
 text = "…"
 quantity = "noise"                 # the default is accuracy; a figure has others
 within = 2.0                       # no two differ by more ...
-methods = ["l2", "spectral"]       # ... of these (default: all)
+methods = ["weight-decay", "spectral"]   # ... of these (default: all)
 of = "spectral"                    # optional: only this one is compared, with each of the others
 
 [[claims]]                         # more is so many times less

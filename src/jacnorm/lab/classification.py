@@ -197,15 +197,15 @@ def check_start(config: RunConfig, data: DataSet) -> None:
 
 
 def make_optimizer(config: RunConfig, parameters: Iterable[nn.Parameter]) -> SGD | Adam:
-    """Method `l2` is its own weight decay."""
-    decay = config.weight if config.method == "l2" else 0.0
+    """The method `weight-decay` is a setting of the optimizer."""
+    decay = config.weight if config.method == "weight-decay" else 0.0
     if config.optimizer == "sgd":
         return SGD(parameters, config.learning_rate, config.momentum, decay)
     return Adam(config.optimizer, parameters, config.learning_rate, decay)
 
 
 def make_penalty(config: RunConfig, rank: int = 0) -> Penalty | None:
-    """None for `none`, for `l2` (the optimizer's own weight decay) and for `adversarial` (changed images).
+    """None for `none`, for `weight-decay` (the optimizer does it) and for `adversarial` (changed images).
 
     What is drawn for the samples at hand differs from process to process.
     """

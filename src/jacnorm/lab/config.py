@@ -22,7 +22,16 @@ from .wording import did_you_mean
 if TYPE_CHECKING:
     from .data import DataSet
 
-METHODS = ("none", "l2", "spectral-bound", "frobenius", "spectral", "analytic", "margin", "adversarial")
+METHODS = (
+    "none",
+    "weight-decay",
+    "spectral-bound",
+    "frobenius",
+    "spectral",
+    "analytic",
+    "margin",
+    "adversarial",
+)
 # Settings that change a method so much that tables give it another name.
 VARIANTS = {
     "spectral": ("warm_start", True, "spectral-warm"),
@@ -66,7 +75,7 @@ class RunConfig(Settings):
         0.01,
         "weight of the regularizer, λ",
         Bound(POSITIVE.holds, 'positive; method = "none" has no penalty'),
-        method="l2 spectral-bound frobenius spectral analytic margin",
+        method="weight-decay spectral-bound frobenius spectral analytic margin",
     )
     optimizer: str = setting("sgd", "the optimizer; with Adam begin at a learning rate of 0.001", OPTIMIZERS)
     learning_rate: float = setting(0.01, "learning rate", POSITIVE)

@@ -12,7 +12,7 @@ Look = dict[str, Any]
 # By the names that tables use. Several settings of one method share its colour.
 LOOKS: dict[str, Look] = {
     "none": {"color": "0.35", "linestyle": ":", "marker": "o"},
-    "l2": {"color": "#7a5195", "linestyle": "--", "marker": "s"},
+    "weight-decay": {"color": "#7a5195", "linestyle": "--", "marker": "s"},
     "frobenius": {"color": "#ef5675", "linestyle": "-.", "marker": "^"},
     "spectral": {"color": "#003f5c", "linestyle": "-", "marker": "D"},
     "spectral-bound": {"color": "#ffa600", "linestyle": (0, (5, 1)), "marker": "v"},

@@ -6,7 +6,6 @@ import fcntl
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -42,17 +41,17 @@ class RunFiles:
                 )
             self._check_settings(run.settings)
         self.load(run)
-        checkpoint.write_json(self.folder / "config.json", asdict(run.settings))
+        checkpoint.write_json(self.folder / "config.json", run.settings.stored())
         self._write_metrics(run)
 
     def save_epoch(self, run: Run) -> None:
-        rest = {"config": asdict(run.settings), "history": run.history, **marked(run)}
+        rest = {"config": run.settings.stored(), "history": run.history, **marked(run)}
         checkpoint.save(self.checkpoint, run.tensors(), rest)
         self._write_metrics(run)
 
     def finish(self, run: Run, result: dict[str, Any]) -> None:
         weights = self.folder / "weights.safetensors"
-        rest = {"config": asdict(run.settings), **marked(run), **run.beside_weights}
+        rest = {"config": run.settings.stored(), **marked(run), **run.beside_weights}
         checkpoint.save(weights, run.weights(), rest)
         run.keep_pictures(self.folder)
         self.write_result(result)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
@@ -23,6 +23,9 @@ _KINDS = {
 
 
 Quantities = Mapping[str, tuple[str, int]]
+
+# Earlier names of methods. They are still read, and ids and files keep them, so that results stay.
+FORMER = {"weight-decay": "l2"}
 
 
 class ConfigError(UsageError):
@@ -103,13 +106,22 @@ class Settings:
             elif may_be and value not in may_be:
                 raise ConfigError(f"{one.name} = {value!r}: {did_you_mean(str(value), may_be)}")
 
+    def stored(self) -> dict[str, Any]:
+        """All settings, as files have them."""
+        return asdict(self) | {"method": self._stored_method}
+
     def relevant(self) -> dict[str, Any]:
-        """The settings that matter beside the others."""
+        """The settings that matter beside the others, as files have them."""
+        stored = self.stored()
         return {
-            one.name: getattr(self, one.name)
+            one.name: stored[one.name]
             for one in fields(self)
             if all(getattr(self, other) in values for other, values in one.metadata["only"].items())
         }
+
+    @property
+    def _stored_method(self) -> str:
+        return FORMER.get(self.method, self.method)
 
     @property
     def quantities(self) -> Quantities:
@@ -161,7 +173,7 @@ class Settings:
         text = json.dumps(told, sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:10]
         strength = f"-{self.strength}" if self.strength else ""
-        return f"{self.subject}-{self.method}{strength}-s{self.seed}-{digest}"
+        return f"{self.subject}-{self._stored_method}{strength}-s{self.seed}-{digest}"
 
 
 Kind = type[Settings]
@@ -170,6 +182,8 @@ Kind = type[Settings]
 def configured(kind: Kind, settings: Mapping[str, Any]) -> Settings:
     """From a mapping; a key that does not exist or a value of the wrong type is an error."""
     types = {one.name: type(one.default) for one in fields(kind)}
+    if "method" in settings:
+        settings = {**settings, "method": method_named(settings["method"])}
     for key, value in settings.items():
         if isinstance(value, dict):
             raise ConfigError(f"[{key}]: settings stand by themselves, not in sections")
@@ -178,6 +192,15 @@ def configured(kind: Kind, settings: Mapping[str, Any]) -> Settings:
         if not _fits(value, types[key]):
             raise ConfigError(f"{key} = {value!r}: it must be {_KINDS[types[key]]}")
     return kind(**{key: read_as(types[key])(value) for key, value in settings.items()})
+
+
+def method_named(name: Any) -> Any:
+    """The name of a method today.
+
+    >>> method_named("l2"), method_named("spectral")
+    ('weight-decay', 'spectral')
+    """
+    return next((now for now, before in FORMER.items() if name == before), name)
 
 
 def read_as(kind: type) -> Callable[[Any], Any]:

@@ -5,7 +5,6 @@ Classification is one task. Each other task is a module of its own.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -101,7 +100,7 @@ def train_epochs(run: Run, files: RunFiles, progress: Progress) -> None:
 def result_of(run: Run, test: dict[str, float] | None, device: torch.device | str) -> dict[str, Any]:
     return {
         "id": run.settings.id,
-        "config": asdict(run.settings),
+        "config": run.settings.stored(),
         "test": test,
         "history": run.history,
         **marked(run),

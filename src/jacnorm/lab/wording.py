@@ -13,7 +13,14 @@ if TYPE_CHECKING:
 NOTHING = "–"
 
 # Names that people type out of habit.
-HABITS = {"lr": "learning_rate", "lambda": "weight", "lambd": "weight", "batch": "batch_size", "model": "net"}
+HABITS = {
+    "lr": "learning_rate",
+    "lambda": "weight",
+    "lambd": "weight",
+    "batch": "batch_size",
+    "model": "net",
+    "l2": "weight_decay",
+}
 
 
 def count(n: int, what: str) -> str:

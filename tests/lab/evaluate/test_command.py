@@ -252,8 +252,11 @@ def test_the_alarm_when_square_beats_the_gradient():
     [
         ([{"method": "none", "seed": 0}, {"method": "none", "seed": 1}], ["none"]),
         (
-            [{"method": "l2", "weight": 0.1, "seed": 0}, {"method": "l2", "weight": 0.01, "seed": 0}],
-            ["l2, λ = 0.1", "l2, λ = 0.01"],
+            [
+                {"method": "weight-decay", "weight": 0.1, "seed": 0},
+                {"method": "weight-decay", "weight": 0.01, "seed": 0},
+            ],
+            ["weight-decay, λ = 0.1", "weight-decay, λ = 0.01"],
         ),
         (
             [{"method": "none", "epochs": 1, "seed": 0}, {"method": "none", "epochs": 2, "seed": 0}],
@@ -285,12 +288,17 @@ def compared(*runs):
 
 
 def test_seeds_are_averaged_and_screening_runs_stand_apart():
-    told = compared(("l2", 4, 0, 0.5), ("l2", 15, 0, 0.9), ("l2", 15, 1, 0.92), ("none", 15, 0, 0.8))
+    told = compared(
+        ("weight-decay", 4, 0, 0.5),
+        ("weight-decay", 15, 0, 0.9),
+        ("weight-decay", 15, 1, 0.92),
+        ("none", 15, 0, 0.8),
+    )
     full, screening = told.split("\n\nMean")
     assert full.splitlines()[0] == "Mean ± standard deviation over n seeds, epochs = 15:"
-    header, l2, none = full.splitlines()[2:]
+    header, decay, none = full.splitlines()[2:]
     assert header.split("  ")[0] == "method"
-    assert "2  91.00% ± 1.41%  0.5000 ± 0.0000" in l2  # 0.02/√2
+    assert "2  91.00% ± 1.41%  0.5000 ± 0.0000" in decay  # 0.02/√2
     assert none.split()[:3] == ["none", "1", "80.00%"]
     assert "epochs = 4 (not to be compared with 15):" in screening
     assert "50.00%" in screening
@@ -303,7 +311,7 @@ def test_many_methods_or_long_names_still_fit_a_terminal():
             {
                 "id": str(i),
                 "config": {
-                    "method": "l2",
+                    "method": "weight-decay",
                     "batch_size": 32 + i % 2,
                     "weight": 0.1 + i,
                     "epochs": 1,
@@ -317,6 +325,8 @@ def test_many_methods_or_long_names_still_fit_a_terminal():
     )
     assert max(map(len, told.splitlines())) <= 120
     for i in range(12):
-        assert told.count(f"({i + 1}) l2, batch size = {32 + i % 2}, λ = {0.1 + i:g}\n") == 1  # the key
+        assert (
+            told.count(f"({i + 1}) weight-decay, batch size = {32 + i % 2}, λ = {0.1 + i:g}\n") == 1
+        )  # the key
         assert told.count(f"{i / 20:.2%}") >= 1
     assert told.count("accuracy, noise of variance 0.3") == 2  # columns in two blocks

@@ -149,7 +149,7 @@ def published(self, configs, watch):
 
 
 def test_a_second_stage_is_told(here, monkeypatch):
-    grid = "method = ['none', 'spectral', 'l2']\nweight = [0.1, 1.0]\nseed = [3, 4]"
+    grid = "method = ['none', 'spectral', 'weight-decay']\nweight = [0.1, 1.0]\nseed = [3, 4]"
     base = "epochs = 2\nbatch_size = 512"
     Path("my.toml").write_text(f"[base]\n{base}\n[grid]\n{grid}\n[screening]\nepochs = 1")
     follows = "a second stage follows: the best of each method in full, 6 runs of 2 epochs"

@@ -15,7 +15,7 @@ net = "lenet"
 learning_rate = [0.01, 0.001]
 batch_size = [16, 32]
 weight = [1e-4, 1e-3, 1e-2, 1e-1]
-method = ["none", "l2", "spectral-bound", "frobenius", "spectral"]
+method = ["none", "weight-decay", "spectral-bound", "frobenius", "spectral"]
 seed = [0, 1, 2, 3, 4]
 [screening]
 epochs = 10
@@ -50,7 +50,7 @@ def test_random_and_warm_starts_are_chosen_as_two_methods(tmp_path):
     second = experiment.chosen_runs({run.id: 1.0 for run in first})
     labels = [run.label for run in second]
     assert {label: labels.count(label) for label in labels} == dict.fromkeys(
-        ["none", "l2", "spectral-bound", "frobenius", "spectral", "spectral-warm"], 5
+        ["none", "weight-decay", "spectral-bound", "frobenius", "spectral", "spectral-warm"], 5
     )
 
 
@@ -58,7 +58,7 @@ def test_the_best_of_each_method_is_trained_in_full(tmp_path):
     experiment = read(tmp_path, PAPER)
     first = experiment.screening_runs()
     losses = {run.id: 1.0 + i for i, run in enumerate(first)}
-    best = {"none": 3, "l2": 5, "spectral": 7}
+    best = {"none": 3, "weight-decay": 5, "spectral": 7}
     for method, position in best.items():
         chosen = [run for run in first if run.method == method][position % 4]
         losses[chosen.id] = 0.1
@@ -75,7 +75,7 @@ def test_the_best_of_each_method_is_trained_in_full(tmp_path):
 
 def test_a_method_whose_runs_all_failed_is_left_out(tmp_path):
     experiment = read(tmp_path, PAPER)
-    losses = {run.id: 1.0 for run in experiment.screening_runs() if run.method != "l2"}
+    losses = {run.id: 1.0 for run in experiment.screening_runs() if run.method != "weight-decay"}
     assert {run.method for run in experiment.chosen_runs(losses)} == {
         *("none", "spectral-bound", "frobenius", "spectral")
     }

@@ -59,9 +59,9 @@ def test_names_tell_runs_apart():
         "none s0, learning_rate 0.01",
         "none s0, learning_rate 0.1",
     ]
-    assert names([RunConfig(net="lenet"), RunConfig(method="l2", net="lenet")])[warm_id(net="lenet")] == (
-        "spectral-warm 0.01 s0"
-    )
+    assert names([RunConfig(net="lenet"), RunConfig(method="weight-decay", net="lenet")])[
+        warm_id(net="lenet")
+    ] == ("spectral-warm 0.01 s0")
 
 
 def warm_id(**settings):

@@ -15,7 +15,7 @@ from small_tasks import SMALL, Stop, StopsAfter, settings, trained, without_timi
 from jacnorm.lab import checkpoint
 
 METHODS = [
-    *(("dqn", method) for method in ("none", "spectral-norm", "spectral", "l2")),
+    *(("dqn", method) for method in ("none", "spectral-norm", "spectral", "weight-decay")),
     *(("policy", method) for method in ("none", "spectral", "spectral-target", "frobenius", "caps")),
     *(
         ("gan", method)

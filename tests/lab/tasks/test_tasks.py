@@ -149,7 +149,7 @@ def test_modes_are_told_of_stacked_images():
 
 
 def test_weight_decay_and_adams_epsilon_are_the_optimizers(tmp_path):
-    run = started(settings("dqn", method="l2", weight=0.3, adam_epsilon=1e-4), tmp_path)
+    run = started(settings("dqn", method="weight-decay", weight=0.3, adam_epsilon=1e-4), tmp_path)
     (group,) = run.model.policy.optimizer.param_groups
     assert (group["weight_decay"], group["eps"]) == (0.3, 1e-4)
 

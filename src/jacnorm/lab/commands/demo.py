@@ -18,7 +18,7 @@ from ..run_files import load_run
 from ..train import train
 from ..wording import table
 
-METHODS = {"none": 1.0, "l2": 0.01, "frobenius": 0.003, "spectral": 0.1}  # with their weights
+METHODS = {"none": 1.0, "weight-decay": 0.01, "frobenius": 0.003, "spectral": 0.1}  # with their weights
 EPOCHS = 60
 TRAIN_IMAGES = 300  # few, so that a network overfits
 NOISE = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)

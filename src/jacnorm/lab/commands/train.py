@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from ..errors import UsageError
 from ..progress import Progress
 from ..run import Share, processes
 from ..run_files import finished_epochs, locked, read_settings, tidy
-from ..settings import Settings, read_as
+from ..settings import Settings, method_named, read_as
 from ..train import task_of, train
 from ..wording import count
 
@@ -69,7 +69,7 @@ def _how(name: str, kind: type) -> dict[str, Any]:
         return {"action": argparse.BooleanOptionalAction}
     found = [choices(name, of) for of in KINDS.values() if name in field_names(of)]
     some = None if None in found else tuple(dict.fromkeys(one for of in found for one in of or ()))
-    return {"type": read_as(kind), "choices": some}
+    return {"type": method_named if name == "method" else read_as(kind), "choices": some}
 
 
 def _help(name: str) -> str:
@@ -136,7 +136,7 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
     """The settings of the run to continue, else of the file; options on the command line override them."""
     settings: dict[str, Any] = {}
     if args.resume and args.out and (args.out / "config.json").exists():
-        settings = asdict(read_settings(args.out))
+        settings = read_settings(args.out).stored()
     if args.config:
         settings |= read_toml(args.config)
     known = {name for kind in KINDS.values() for name in field_names(kind)}

@@ -16,7 +16,7 @@ import time
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -110,7 +110,7 @@ def order(
     """The task of a worker. Paths are absolute, since another machine has another current folder."""
     root = data_root or os.environ.get("JACNORM_DATA")
     return {
-        "config": asdict(config),
+        "config": config.stored(),
         "results": str(store.results.absolute()),
         "runs": str(store.runs.absolute()),
         "data_root": str(Path(root).expanduser().absolute()) if root else None,

@@ -109,7 +109,7 @@ def start(
     config: DQNSettings, data: Any, device: torch.device | str, share: Share | None = None
 ) -> ValueLearning:
     env = environments(config, config.environments)
-    decay = config.weight if config.method == "l2" else 0.0
+    decay = config.weight if config.method == "weight-decay" else 0.0
     image = len(env.observation_space.shape or ()) == 3
     with kept_random_state():
         model = DQN(
