@@ -1,6 +1,7 @@
 """The commands on a user's own data and nets, from the first line to the last."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -8,8 +9,12 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from torch.func import jacrev
 
+from jacnorm.lab.card.measuring import measure
 from jacnorm.lab.cli import main
+from jacnorm.lab.data import load
+from jacnorm.lab.nets import build
 from jacnorm.lab.run_files import load_run, read_config
 
 NETS = """
@@ -204,3 +209,33 @@ def test_images_of_a_folder_are_pixels(here, capsys):
     told = capsys.readouterr()
     assert "photos: 10 images to train on, 2 to test; images of 1×8×8" in told.err
     assert main(["evaluate", str(the_run(here)), "--noise"]) == 0
+
+
+def test_measure_and_card_give_one_number_for_a_table(here, monkeypatch, capsys):
+    """That of the dense Jacobian, in standard deviations over the train split. The card shows a few rows."""
+    seen = []
+    monkeypatch.setattr(
+        "jacnorm.lab.card.make.measure", lambda *a, **k: seen.append(measure(*a, **k)) or seen[-1]
+    )
+    net = build("my_nets:small", (4,), 3)
+    torch.save(net.state_dict(), "small.pt")
+    own = [*TABLE, "--weights", "small.pt"]
+    assert main(["measure", "--net", "my_nets:small", *own, "--images", "6", "--top", "6", "--json"]) == 0
+    measured = json.loads(capsys.readouterr().out)
+    assert main(["card", "my_nets:small", *own, "--images", "6", "--attacked", "2"]) == 0
+    assert main(["measure", "--net", "my_nets:small", *own, "--images", "6"]) == 0
+    data = load("flowers.csv", label="kind")
+    x = ((data.test.images[:6] - torch.tensor(data.mean)) / torch.tensor(data.std)).double()
+    expected = torch.stack([torch.linalg.matrix_norm(jacrev(net.double())(row), 2) for row in x])
+    in_order = {one["index"]: one["sigma"] for one in measured["most_sensitive"]}
+    torch.testing.assert_close(
+        torch.tensor([in_order[i] for i in range(6)]).double(), expected, rtol=1e-4, atol=0
+    )
+    torch.testing.assert_close(seen[0].sensitivity.sigma.double(), expected, rtol=1e-4, atol=0)
+    assert "standard deviations of each feature over the train split" in Path("card.html").read_text()
+    assert "in standard deviations of each over the train split" in capsys.readouterr().out
+
+
+def test_a_table_has_no_pixels(here, capsys):
+    assert main(["measure", "--net", "my_nets:small", *TABLE, "--units", "pixels"]) == 2
+    assert "--units pixels is for images; flowers.csv has rows" in capsys.readouterr().err

@@ -23,8 +23,7 @@ QUARTERS = ("lowest", "second", "third", "highest")  # quarters by σ
 LENGTH = {
     "images": "The length of a change is its 2-norm over all {inputs} values, {units}: "
     "changing every one of them by 0.01 has length {hundredth}.",
-    "table": "Changes are counted in standard deviations of each feature over these rows: moving one "
-    "feature by one standard deviation has length 1.",
+    "table": "Changes are counted in {units}: moving one feature by one standard deviation has length 1.",
     "text": "Changes are made to the embedding of each token, the output of <code>{at}</code>. The embedding "
     "of one token has length {size} on average.",
 }
@@ -153,7 +152,7 @@ class Content:
     def noise_of(self, level: float) -> str:
         what = {
             "images": "on each pixel" if self._pixels else "of each channel's range",
-            "table": "standard deviations of each feature over these rows",
+            "table": self.m.subject.units,
             "text": "times the embedding's size",
         }
         return f"noise of {level:g} {what[self.kind]}"
@@ -172,7 +171,7 @@ class Content:
             with torch.no_grad():
                 module: Any = s.model.get_submodule(s.at)
                 size = number(float(module(s.x).norm(dim=-1).mean()))
-        units = s.units if self._pixels else "in the model's own units"
+        units = "in the model's own units" if self.kind == "images" and not self._pixels else s.units
         return LENGTH[self.kind].format(
             inputs=f"{inputs:,}",
             units=units,

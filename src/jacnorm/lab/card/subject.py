@@ -18,8 +18,11 @@ from ..nets import OneOutput
 from ..tokens import find_embedding
 
 Kind = Literal["images", "table", "text"]
+Scale = tuple[Sequence[float], Sequence[float]]  # mean and standard deviation of each feature
 SAMPLE = {"images": "image", "table": "row", "text": "text"}
 CHUNK = 500
+OF_ROWS = "standard deviations of each feature over these rows"
+OF_TRAIN = "standard deviations of each feature over the train split"
 
 
 class CardError(UsageError):
@@ -68,8 +71,13 @@ def make_subject(
     classes: Sequence[str] | None = None,
     names: Sequence[str] | None = None,
     at: str | None = None,
+    scale: Scale | None = None,
 ) -> Subject:
-    """The subject, checked and in the units of the card."""
+    """The subject, checked and in the units of the card.
+
+    `scale` is that of a table's train split, as in `jacnorm measure`. By default a table is scaled by the
+    rows of x.
+    """
     x, y = _samples(model, x, y)
     kind = _kind(x)
     _check_finite(x, names)
@@ -85,11 +93,11 @@ def make_subject(
         raise CardError("at= is for tokens; x holds numbers, so that J is with respect to x itself")
     if kind == "table":
         names = _named("names", names, x.shape[1], "column of x", first="feature ")
-        mean, std = x.mean(0), x.std(0, correction=0)
+        own = x.mean(0), x.std(0, correction=0)
+        mean, std = own if scale is None else (torch.tensor(part).to(x) for part in scale)
         z = (x - mean) / std.clamp_min(torch.finfo(x.dtype).tiny)
-        return Subject(
-            Rescaled(model, mean, std), z, y, logits, kind, classes, names, None, "standard deviations"
-        )
+        units = OF_ROWS if scale is None else OF_TRAIN
+        return Subject(Rescaled(model, mean, std), z, y, logits, kind, classes, names, None, units)
     units = "pixels from 0 to 1" if _are_pixels(x) else "the model's input"
     return Subject(model, x, y, logits, kind, classes, (), None, units)
 

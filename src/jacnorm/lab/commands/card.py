@@ -80,6 +80,7 @@ def run(args: argparse.Namespace) -> None:
         epsilon=args.epsilon,
         attacked=args.attacked,
         rerun=shlex.join(["jacnorm", *sys.argv[1:]]),
+        scale=(data.mean, data.std),
     )
     print(f"card: {made}")
 

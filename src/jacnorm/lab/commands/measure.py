@@ -26,6 +26,7 @@ from ..wording import table
 
 PICTURED = 6  # images
 UNITS = {"normalized": "the normalized input", "pixels": "pixels in [0, 1]"}
+OF_ROWS = "the features, in standard deviations of each over the train split"
 OF_TOKENS = "the embedding of each token"
 
 
@@ -33,7 +34,7 @@ def add(commands: Any) -> None:
     parser = add_command(
         commands,
         "measure",
-        "Measure how sensitive a network is, image by image.",
+        "Measure how sensitive a network is, sample by sample.",
         "jacnorm measure runs/my-run --picture sensitivity.png\n"
         "  jacnorm measure --net my_package.nets:resnet --weights resnet.safetensors --data cifar10",
     )
@@ -42,8 +43,8 @@ def add(commands: Any) -> None:
     add_data_and_net(parser, "--net")
     add_tokens(parser)
     parser.add_argument("--units", choices=tuple(UNITS), default="normalized", help="σ with respect to what")
-    parser.add_argument("--images", type=int, metavar="N", help="only the first N images")
-    parser.add_argument("--top", type=int, default=10, help="how many of the most sensitive images to list")
+    parser.add_argument("--images", type=int, metavar="N", help="only the first N samples")
+    parser.add_argument("--top", type=int, default=10, help="how many of the most sensitive samples to list")
     parser.add_argument("--picture", type=Path, help="write a picture, .png or .svg")
     parser.add_argument(
         "--vectors",
@@ -100,9 +101,10 @@ def run(args: argparse.Namespace) -> None:
     data, model = data_and_model(args)
     if args.picture and data.train.images.dim() != 4:
         raise UsageError(f"--picture shows images; {data.name} has {data.what}")
-    if args.units == "pixels" and data.are_tokens:
+    if args.units == "pixels" and data.what != "images":
         raise UsageError(
-            f"--units pixels is for images; {data.name} has tokens, and σ is measured at their embedding"
+            f"--units pixels is for images; {data.name} has {data.what}, and σ is with respect to "
+            f"{OF_TOKENS if data.are_tokens else OF_ROWS}"
         )
     split = getattr(data, args.split)
     images, labels = split.images[: args.images], split.labels[: args.images]
@@ -114,7 +116,7 @@ def run(args: argparse.Namespace) -> None:
     numbers |= {
         "data": data.name,
         "split": args.split,
-        "units": args.units if model.at is None else OF_TOKENS,
+        "units": {"images": args.units, "rows": OF_ROWS, "tokens": OF_TOKENS}[data.what],
     }
     if args.folder is not None:
         numbers |= {"method": read_config(args.folder).label}
@@ -129,7 +131,7 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps(numbers | {"environment": environment(device)}))
     else:
-        print(_report(numbers))
+        print(_report(numbers, "texts" if data.are_tokens else data.what))
         if args.picture:
             print(f"picture: {args.picture}")
 
@@ -206,9 +208,9 @@ def _unpickled(path: Path) -> dict[str, Tensor]:
     return state
 
 
-def _report(n: dict[str, Any]) -> str:
+def _report(n: dict[str, Any], what: str) -> str:
     heads = ["mean", "5%", "50%", "95%", "100%"]
-    rows = [["σ", "images", *(h.replace("100%", "max").replace("50%", "median") for h in heads)]]
+    rows = [["σ", what, *(h.replace("100%", "max").replace("50%", "median") for h in heads)]]
     groups = {"all": n["sigma"] | {"images": n["images"]}} | n["by_class"]
     for name, q in groups.items():
         rows.append([name, str(q["images"]), *(f"{q[h]:.3f}" for h in heads)])
@@ -220,8 +222,8 @@ def _report(n: dict[str, Any]) -> str:
         quality += f"; {n['not_converged']} did not reach the tolerance"
     trained = f"Method: {n['method']}. " if "method" in n else ""
     intro = (
-        f"{trained}{n['data']} {n['split']}, {n['images']} images, {n['accuracy']:.1%} of them classified "
+        f"{trained}{n['data']} {n['split']}, {n['images']} {what}, {n['accuracy']:.1%} of them classified "
         "correctly.\n"
-        f"σ = ‖J(x)‖₂ with respect to {UNITS.get(n['units'], OF_TOKENS)}; {quality}."
+        f"σ = ‖J(x)‖₂ with respect to {UNITS.get(n['units'], n['units'])}; {quality}."
     )
     return f"{intro}\n\n{table(rows)}\n\n{table(most)}"
