@@ -239,3 +239,40 @@ def test_measure_and_card_give_one_number_for_a_table(here, monkeypatch, capsys)
 def test_a_table_has_no_pixels(here, capsys):
     assert main(["measure", "--net", "my_nets:small", *TABLE, "--units", "pixels"]) == 2
     assert "--units pixels is for images; flowers.csv has rows" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize("is_old", [False, True])
+def test_a_run_finds_its_data_from_another_folder(here, moved, is_old, monkeypatch, capsys):
+    """As config.json says. If the project has moved, and for earlier runs: in a folder above the run."""
+    project = here / "project"
+    project.mkdir()
+    monkeypatch.chdir(project)
+    write_table()
+    assert main(TRAIN) == 0
+    if is_old:
+        file = the_run(project) / "config.json"
+        file.write_text(
+            json.dumps({k: v for k, v in json.loads(file.read_text()).items() if k != "started_in"})
+        )
+    if moved:
+        project = project.rename(here / "moved")
+    (here / "elsewhere").mkdir()
+    monkeypatch.chdir(here / "elsewhere")
+    run = str(the_run(project))
+    for how in (["evaluate"], ["card", "--attacked", "2"], ["measure"]):
+        assert main([how[0], run, *how[1:]]) == 0
+    assert "9 rows" in capsys.readouterr().out
+    assert main(["train", "--out", run, "--resume", "--epochs", "2"]) == 0
+    assert main(["measure", run]) == 0
+
+
+def test_a_run_apart_from_its_data(here, monkeypatch, capsys):
+    (here / "elsewhere").mkdir()
+    assert main([*TRAIN, "--out", "elsewhere/run"]) == 0
+    (here / "elsewhere" / "run").rename(here.parent / f"{here.name}-run")
+    monkeypatch.chdir(here / "elsewhere")
+    assert main(["measure", str(here.parent / f"{here.name}-run")]) == 0
+    (here / "flowers.csv").unlink()
+    assert main(["measure", str(here.parent / f"{here.name}-run")]) == 2
+    assert "flowers.csv: there is no such file" in capsys.readouterr().err

@@ -6,8 +6,9 @@ import fcntl
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from . import checkpoint
 from .classification import start
 from .config import RunConfig, make_config
 from .data import DataSet
+from .data.catalog import SETS
 from .errors import UsageError
 from .nets import Normalized
 from .results import read_result
@@ -23,6 +25,11 @@ from .run import Run
 from .settings import Settings
 
 CHANGED_NET = "its code has changed since; give the new net another name, or the old one its code back"
+
+
+AnySettings = TypeVar("AnySettings", bound=Settings)
+
+STARTED_IN = "started_in"  # in config.json, beside the settings: where relative paths began
 
 
 class RunFiles:
@@ -41,7 +48,8 @@ class RunFiles:
                 )
             self._check_settings(run.settings)
         self.load(run)
-        checkpoint.write_json(self.folder / "config.json", run.settings.stored())
+        began = {STARTED_IN: _started_in(self.folder) or str(Path.cwd())}
+        checkpoint.write_json(self.folder / "config.json", run.settings.stored() | began)
         self._write_metrics(run)
 
     def save_epoch(self, run: Run) -> None:
@@ -80,13 +88,37 @@ class RunFiles:
 
 def read_settings(folder: Path | str) -> Settings:
     """The settings of the run in a folder."""
-    path = Path(folder, "config.json")
+    content = _content(folder)
+    return make_config({name: value for name, value in content.items() if name != STARTED_IN})
+
+
+def _content(folder: Path | str) -> dict[str, Any]:
     try:
-        return make_config(json.loads(path.read_text()))
+        return dict(json.loads(Path(folder, "config.json").read_text()))
     except FileNotFoundError:
         raise UsageError(f"{folder} is not the folder of a run: it has no config.json") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:
         raise UsageError(f"{folder} is not the folder of a run ({error})") from error
+
+
+def located(config: AnySettings, folder: Path | None) -> AnySettings:
+    """The settings with the place of the run's own data today.
+
+    A relative path began in the folder where the training was started. If the data is not there now, it is
+    looked for in the current folder, and in the folders above the run: a project may have moved as a whole.
+    """
+    if folder is None or not isinstance(config, RunConfig) or config.data in SETS or ":" in config.data:
+        return config
+    typed = Path(config.data).expanduser()
+    began = _started_in(folder)
+    places = [*([Path(began)] if began else []), Path(), *folder.absolute().parents]
+    found = next((place / typed for place in places if (place / typed).exists()), typed)
+    return config if found.absolute() == typed.absolute() else replace(config, data=str(found))
+
+
+def _started_in(folder: Path) -> str | None:
+    """Where the training of a run was started. Folders of earlier versions do not have it."""
+    return _content(folder).get(STARTED_IN) if (folder / "config.json").exists() else None
 
 
 def read_config(folder: Path | str) -> RunConfig:

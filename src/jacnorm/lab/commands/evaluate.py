@@ -176,7 +176,7 @@ def _load(args: argparse.Namespace, device: torch.device) -> tuple[DataSet, list
     ids = [config.id for config in configs]
     if twice := [str(f) for f, i in zip(args.folders, ids, strict=True) if ids.count(i) > 1]:
         raise UsageError(f"the same run is named more than once: {', '.join(twice)}")
-    data = load_data(args, configs[0])
+    data = load_data(args, configs[0], args.folders[0])
     return data, [
         Trained(folder, config, load_run(folder, config, data).to(device))
         for folder, config in zip(args.folders, configs, strict=True)

@@ -20,7 +20,7 @@ from ..data.own import KINDS
 from ..errors import UsageError
 from ..nets import Normalized, build, check_fits, normalized
 from ..run import environment
-from ..run_files import check_finished, load_run, read_config
+from ..run_files import check_finished, load_run, located, read_config
 from ..sensitivity import directions, sensitivities, summary
 from ..wording import table
 
@@ -147,7 +147,7 @@ def data_and_model(args: argparse.Namespace) -> tuple[DataSet, Normalized]:
             )
         check_finished(args.folder)
         config = read_config(args.folder)
-        data = load_data(args, config)
+        data = load_data(args, config, args.folder)
         return data, load_run(args.folder, config, data)
     if args.data is None:
         raise UsageError("--net needs --data: name the data to measure on")
@@ -155,10 +155,12 @@ def data_and_model(args: argparse.Namespace) -> tuple[DataSet, Normalized]:
     return data, load_net(args, data)
 
 
-def load_data(args: argparse.Namespace, config: RunConfig | None = None) -> DataSet:
+def load_data(
+    args: argparse.Namespace, config: RunConfig | None = None, folder: Path | None = None
+) -> DataSet:
     """The data of --data, else the data of the run, which must not have changed."""
     if args.data is None and config is not None:
-        return classification.load(config, args.data_root, Path())
+        return classification.load(located(config, folder), args.data_root, Path())
     tokens = bool(args.tokens or args.at) if config is None else config.how_to_read["tokens"]
     data = load(args.data, args.data_root, label=args.label or "", tokens=tokens)
     if data.own and not getattr(args, "json", False):

@@ -19,7 +19,7 @@ from ..data import DataSet
 from ..errors import UsageError
 from ..progress import Progress
 from ..run import Share, processes
-from ..run_files import finished_epochs, locked, read_settings, tidy
+from ..run_files import finished_epochs, located, locked, read_settings, tidy
 from ..settings import Settings, method_named, read_as
 from ..train import task_of, train
 from ..wording import count
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> None:
     config = make_config(_settings(args))
     device = use_machine(args)
     with processes(device) as share:
-        task_of(config).check_names(config)
+        task_of(config).check_names(located(config, args.out))
         config, data = _data(args, config, share)
         folder = args.out or RUNS / config.id
         result = _train(args, config, data, device, folder, share)
@@ -106,7 +106,7 @@ def _data(args: argparse.Namespace, config: Settings, share: Share) -> tuple[Set
     """The settings with the fingerprint of the data, and the data. A user's own data is described."""
     with share.first_goes_ahead():  # a download may be needed
         runs = RUNS if args.out is None else args.out.parent
-        data = task_of(config).load(config, args.data_root, runs)
+        data = task_of(config).load(located(config, args.out), args.data_root, runs)
     if isinstance(data, DataSet) and data.own and share.first and not args.quiet:
         print(data.told(), file=sys.stderr)
     return config.with_data(data), data
