@@ -276,3 +276,28 @@ def test_a_run_apart_from_its_data(here, monkeypatch, capsys):
     (here / "flowers.csv").unlink()
     assert main(["measure", str(here.parent / f"{here.name}-run")]) == 2
     assert "flowers.csv: there is no such file" in capsys.readouterr().err
+
+
+def test_a_card_of_each_run(here, capsys):
+    for seed in (0, 1):
+        assert main([*TRAIN, "--seed", str(seed), "--out", f"runs/{seed}"]) == 0
+    (here / "runs" / "notes").mkdir()
+    capsys.readouterr()
+    assert main(["card", "runs/0", "runs/1", "runs/notes", "--attacked", "2"]) == 0
+    told = capsys.readouterr()
+    assert told.out == "card: runs/0/card.html\ncard: runs/1/card.html\n"
+    assert "runs/notes: left out, it is not a run" in told.err
+    first, second = (Path(f"runs/{seed}/card.html").read_text() for seed in (0, 1))
+    assert first != second
+
+
+@pytest.mark.parametrize(
+    ("models", "message"),
+    [
+        (["runs/0", "runs/1", "--out", "card.html"], "--out card.html is one file, and 2 models are named"),
+        (["mlp", "my_nets:small"], "mlp is not the folder of a run"),
+    ],
+)
+def test_several_cards_are_of_runs(here, models, message, capsys):
+    assert main(["card", *models, *TABLE]) == 2
+    assert message in capsys.readouterr().err

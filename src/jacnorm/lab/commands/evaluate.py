@@ -166,7 +166,7 @@ def _load(args: argparse.Namespace, device: torch.device) -> tuple[DataSet, list
             "--weights, --takes, --data, --label, --output, --tokens and --at go with --net; "
             "a run has its own"
         )
-    args.folders = _left_in(args.folders)
+    args.folders = left_in(args.folders)
     configs = [read_config(folder) for folder in args.folders]
     names = sorted({" ".join([config.data, config.data_fingerprint]).strip() for config in configs})
     if len(names) > 1:
@@ -194,7 +194,7 @@ def _own_net(args: argparse.Namespace, device: torch.device) -> tuple[DataSet, l
     return data, [Trained(Path(), config, model.to(device))]
 
 
-def _left_in(folders: list[Path]) -> list[Path]:
+def left_in(folders: list[Path]) -> list[Path]:
     """The folders that have a network. For a single folder, an error says what is wrong with it."""
     without = {folder: why for folder in folders if (why := _without_network(folder))}
     if len(folders) == 1 or len(without) == len(folders):
