@@ -188,7 +188,7 @@ def save_photos():
         ),
         (["evaluate", "--net", "mlp", *TABLE, "--noise"], "--noise is for pixels from 0 to 1"),
         (["evaluate"], "name the folders of runs, or --net"),
-        (["evaluate", "--net", "mlp"], "--net needs --data"),
+        (["evaluate", "--net", "mlp"], "a net needs --data"),
         (["evaluate", "x", "--net", "mlp"], "folders of runs or --net, and not both"),
         (["evaluate", "x", "--data", "digits"], "go with --net"),
         (["measure", "--net", "my_nets:both", *TABLE, "--output", "other"], "did you mean output='others'?"),

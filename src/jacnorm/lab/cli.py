@@ -17,7 +17,7 @@ import torch
 from .. import __version__
 from ..errors import JacnormError
 from .errors import UsageError
-from .wording import did_you_mean
+from .wording import did_you_mean, on_one_line
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 KEPT = 1 << 30  # bytes at the end of the heap
@@ -81,7 +81,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fail(error: JacnormError, code: int) -> int:
-    print(f"jacnorm: error: {error}", file=sys.stderr)
+    """Print the error on one line. A message of PyTorch's inside it may have several."""
+    print(f"jacnorm: error: {on_one_line(error)}", file=sys.stderr)
     return code
 
 

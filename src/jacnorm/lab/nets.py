@@ -18,7 +18,7 @@ from torch.nn.parameter import is_lazy
 from ..errors import InputError
 from ..pytorch.outputs import Name, Output, chosen
 from .errors import UsageError
-from .own_code import made_by
+from .own_code import in_a_line, made_by
 from .tokens import check_vocabulary, find_embedding
 
 if TYPE_CHECKING:
@@ -279,9 +279,9 @@ def check_fits(model: Normalized, data: DataSet) -> None:
     except InputError as error:  # about its outputs
         raise UsageError(str(error)) from error
     except Exception as error:  # it may be the user's code, and raise anything
-        raise UsageError(f"the net does not take {data.what} of shape {shape}: {error}") from error
+        raise UsageError(f"the net does not take {data.what} of shape {shape}: {in_a_line(error)}") from error
     if output.shape != (2, len(data.classes)):
         found = tuple(output.shape)
         raise UsageError(
-            f"the net gives {found} for 2 samples; {(2, len(data.classes))} is needed, a score a class"
+            f"the net gives {found} for 2 samples; {(2, len(data.classes))} is needed, one score per class"
         )

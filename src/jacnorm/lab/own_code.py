@@ -8,6 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from .errors import UsageError
+from .wording import on_one_line
+
+
+def in_a_line(error: Exception) -> str:
+    """An error of the user's code. Its name is told where the text alone would not explain it.
+
+    >>> in_a_line(KeyError("x")), in_a_line(ValueError("two\\nlines")), in_a_line(StopIteration())
+    ("KeyError: 'x'", 'two lines', 'StopIteration')
+    """
+    text = on_one_line(error)
+    named = isinstance(error, LookupError) or not text
+    return f"{type(error).__name__}{': ' * bool(text)}{text}" if named else text
 
 
 def made_by(name: str, what: str, error: type[UsageError]) -> Any:
@@ -24,6 +36,5 @@ def made_by(name: str, what: str, error: type[UsageError]) -> Any:
         ) from no
     except Exception as no:  # it is the user's code, and may raise anything
         raise error(
-            f"{name}: {no or type(no).__name__}; it must name a function that takes nothing and returns "
-            f"{what}"
+            f"{name}: {in_a_line(no)}; it must name a function that takes nothing and returns {what}"
         ) from no

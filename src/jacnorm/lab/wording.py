@@ -31,6 +31,14 @@ def count(n: int, what: str) -> str:
     return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
+def on_one_line(text: object) -> str:
+    """
+    >>> on_one_line("first line\\n  second line")
+    'first line second line'
+    """
+    return " ".join(str(text).split())
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     names = list(known)
     plain = {name.replace("-", "").replace("_", ""): name for name in names}

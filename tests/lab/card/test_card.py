@@ -403,7 +403,7 @@ def test_the_command(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["mlp"], "--net needs --data"),
+        (["mlp"], "a net needs --data"),
         (["mlpp", "--data", "digits"], "there is no net 'mlpp'"),
         (["own_net:small", "--data", "digits", "--weights", "none.pt"], "none.pt: there is no such file"),
         (["mlp", "--data", "digitss"], "did you mean 'digits'"),

@@ -150,7 +150,7 @@ def data_and_model(args: argparse.Namespace) -> tuple[DataSet, Normalized]:
         data = load_data(args, config, args.folder)
         return data, load_run(args.folder, config, data)
     if args.data is None:
-        raise UsageError("--net needs --data: name the data to measure on")
+        raise UsageError("a net needs --data: name the data to measure on")
     data = load_data(args)
     return data, load_net(args, data)
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from ..errors import DataError
-from ..own_code import made_by
+from ..own_code import in_a_line, made_by
 from .dataset import DataSet
 from .folders import read_folder
 from .samples import Found, Samples, made
@@ -112,10 +113,10 @@ def _samples(name: str, given: Any) -> Samples:
         given = given.dataset  # in the order of the dataset, not of the loader
     if isinstance(given, DataLoader):
         batches = [_of_two(name, batch) for batch in given]
-        x, y = (np.concatenate([np.asarray(batch[i]) for batch in batches]) for i in (0, 1))
+        x, y = (_joined(name, "batch", [batch[i] for batch in batches], np.concatenate) for i in (0, 1))
     elif hasattr(given, "__getitem__") and hasattr(given, "__len__") and not _is_pair(given):
-        rows = [_of_two(name, given[i]) for i in range(len(given))]
-        x, y = (np.stack([np.asarray(one[i]) for one in rows]) for i in (0, 1)) if rows else ([], [])
+        rows = [_of_two(name, _item(name, given, i)) for i in range(len(given))]
+        x, y = (_joined(name, "sample", [row[i] for row in rows], np.stack) for i in (0, 1))
     elif _is_pair(given):
         x, y = given
     else:
@@ -123,6 +124,25 @@ def _samples(name: str, given: Any) -> Samples:
             f"{name} returned {type(given).__name__}; a Dataset, a DataLoader or (x, y) is needed"
         )
     return Samples(x, y, lambda i: f"sample {i}")
+
+
+def _item(name: str, given: Any, i: int) -> Any:
+    try:
+        return given[i]
+    except Exception as error:  # it is the user's code, and may raise anything
+        raise DataError(f"{name}: sample {i} cannot be read: {in_a_line(error)}") from error
+
+
+def _joined(name: str, what: str, parts: list[Any], join: Callable[..., Any]) -> Any:
+    """One array of all samples or batches, which have one shape, apart from the length of a batch."""
+    arrays = [one.detach().cpu().numpy() if isinstance(one, Tensor) else np.asarray(one) for one in parts]
+    shapes = [one.shape[what == "batch" :] for one in arrays]
+    for i, shape in enumerate(shapes):
+        if shape != shapes[0]:
+            raise DataError(
+                f"{name}: {what} {i} has shape {shape}, and {what} 0 has {shapes[0]}; bring all to one shape"
+            )
+    return join(arrays) if arrays else []
 
 
 def _of_two(name: str, one: Any) -> Any:

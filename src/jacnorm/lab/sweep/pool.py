@@ -29,6 +29,7 @@ from ..progress import Progress
 from ..run import DivergedError
 from ..settings import Settings
 from ..train import task_of, train
+from ..wording import on_one_line
 from .store import Store
 
 POLL_SECONDS = 0.2
@@ -217,7 +218,7 @@ def attempt(task: dict[str, Any]) -> int:
     try:
         return carry_out(task)
     except JacnormError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {on_one_line(error)}", file=sys.stderr)
     except Exception:
         traceback.print_exc()
     return 1
