@@ -68,7 +68,7 @@ class RunFiles:
         checkpoint.write_json(self.result, result)
 
     def _check_settings(self, config: Settings) -> None:
-        """Compares the settings that matter for the method."""
+        """Raise an error if a setting that the method uses has changed."""
         before, now = read_settings(self.folder).relevant(), config.relevant()
         if changed := [f"{k} was {before[k]!r}" for k in now if k in before and before[k] != now[k]]:
             raise UsageError(f"{self.folder} is a run with other settings: {', '.join(changed)}")
@@ -132,20 +132,20 @@ def read_config(folder: Path | str) -> RunConfig:
 def check_finished(folder: Path) -> None:
     if (folder / "weights.safetensors").exists():
         return
-    read_config(folder)  # or it is not a run at all
+    read_config(folder)  # raises an error if it is not a run
     if what := divergence(folder):
         raise UsageError(f"{folder} has no network, it diverged. {what}")
     raise UsageError(f"{folder} is not finished: go on with jacnorm train --out {folder} --resume")
 
 
 def divergence(folder: Path) -> str | None:
-    """What happened to a run that diverged."""
+    """The message of a run that diverged, else None."""
     file = folder / "result.json"
     return read_result(file).get("diverged") if file.exists() else None
 
 
 def load_run(folder: Path | str, config: RunConfig, data: DataSet) -> Normalized:
-    """The trained network of a finished run's folder."""
+    """The trained network of a finished run."""
     folder = Path(folder)
     check_finished(folder)
     tensors, rest = checkpoint.load(folder / "weights.safetensors")
@@ -162,9 +162,9 @@ def _fill(
     rest: Mapping[str, Any],
     folder: Path,
 ) -> None:
-    """Load stored weights, if they belong to this very net."""
+    """Load stored weights. Raises an error if they are of another net."""
     another = UsageError(f"{folder} was trained with another {run.settings.architecture[0]}: {CHANGED_NET}")
-    if rest.get("fingerprint", run.fingerprint) != run.fingerprint:  # older files have none
+    if rest.get("fingerprint", run.fingerprint) != run.fingerprint:  # older files have no fingerprint
         raise another
     try:
         load(tensors)
@@ -173,7 +173,7 @@ def _fill(
 
 
 def marked(run: Run) -> dict[str, str]:
-    """What a file records about a user's own net."""
+    """The fingerprint of a user's own net, for files; empty for our nets."""
     return {} if run.fingerprint is None else {"fingerprint": run.fingerprint}
 
 
@@ -185,7 +185,7 @@ def marked_with(folder: Path) -> str | None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[bool]:
-    """Whether this run is ours to train. The system releases the lock when the process dies."""
+    """Lock a run. Yields whether we got the lock. The system releases it when the process dies."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         opened = (folder / "lock").open("w")
@@ -201,9 +201,9 @@ def locked(folder: Path) -> Iterator[bool]:
 
 
 def tidy(folder: Path) -> None:
-    """Remove the half-written files of a process that was killed. Only the holder of the lock may.
+    """Remove the half-written files of a process that was killed. Call this only with the lock.
 
-    `failures.json` stays, since sweeps write it without the lock. So do files that are not ours.
+    `failures.json` stays, since sweeps write it without the lock. Files of other programs stay as well.
     """
     ours = ("config.json", "result.json", "metrics.jsonl", "checkpoint.safetensors", "weights.safetensors")
     for file in (file for name in ours for file in folder.glob(f".{name}.*")):

@@ -50,12 +50,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def in_words(value: object) -> str:
-    """The value of a setting.
+    """The value of a setting as text.
 
     >>> in_words(None), in_words(True), in_words(1e-4), in_words("lenet")
     ('–', 'yes', '0.0001', 'lenet')
     """
-    if value is None:  # the method does not use it
+    if value is None:  # the method does not use the setting
         return NOTHING
     if isinstance(value, bool):
         return "yes" if value else "no"
