@@ -45,7 +45,7 @@ def _both(index: float, frobenius: float, **more: float) -> dict[str, float]:
     return {DEFAULT: index, FROBENIUS: frobenius} | {names[name]: most for name, most in more.items()}
 
 
-# "No dearer than before" is what version 0.1 took.
+# The costs of version 0.1. No network should cost more than that.
 NETWORKS = (
     Network("lenet", 32, _both(2.1, 2.0), has_memory=True, has_all=True),
     Network("lenet", 8, of_double=1.05),

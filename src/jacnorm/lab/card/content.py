@@ -17,8 +17,8 @@ from .numbers import interval, number, percent
 from .shown import Part, Shown, overall, shown
 from .subject import Kind
 
-CLASSES = 12  # that have a row each
-SMALL_CLASS = 10  # samples
+CLASSES = 12  # classes that have a row each, at most
+SMALL_CLASS = 10  # samples, at least
 QUARTERS = ("lowest", "second", "third", "highest")  # quarters by σ
 LENGTH = {
     "images": "The length of a change is its 2-norm over all {inputs} values, {units}: "
@@ -202,7 +202,10 @@ class Content:
 
     @property
     def rows(self) -> list[Row]:
-        """All samples together, then each class, the most sensitive first. Of many classes only both ends."""
+        """All samples together, then each class, the most sensitive first.
+
+        If there are many, only the first and last classes.
+        """
         y = self.m.subject.y.cpu()
         rows = [self._row(name, y == i) for i, name in enumerate(self.m.subject.classes) if (y == i).any()]
         rows.sort(key=lambda row: -row.mark)
@@ -211,7 +214,7 @@ class Content:
 
     @property
     def folded(self) -> int:
-        """Classes without a row."""
+        """The number of classes without a row."""
         return max(0, len(self.m.subject.y.unique()) - CLASSES)
 
     @property
@@ -267,7 +270,8 @@ class Content:
     @property
     def beware(self) -> list[str]:
         m = self.m
-        not_here = f"{UNUSED} model.{m.subject.at}.weight."  # where J begins; not used from there on
+        # J begins at the output of the embedding, so its weights are not used.
+        not_here = f"{UNUSED} model.{m.subject.at}.weight."
         found = [w for w in m.diagnosis.warnings if not w.startswith(EVALUATION_ONLY) and w != not_here]
         if m.attack.alarm:
             found.insert(0, m.attack.alarm[0].upper() + m.attack.alarm[1:] + ".")

@@ -103,7 +103,7 @@ def make_subject(
 
 
 def in_box(subject: Subject) -> tuple[nn.Module, Tensor, float]:
-    """Model and inputs in [0, 1], (N, C, H, W), as noise and attacks need them; and 1 in the card's units.
+    """Model and inputs in [0, 1], (N, C, H, W), for noise and attacks; and the size of 1 in the card's units.
 
     Images that are not pixels are mapped from the range of each channel. The box of a table extends from each
     mean as far as the data.
@@ -127,7 +127,7 @@ def in_box(subject: Subject) -> tuple[nn.Module, Tensor, float]:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """The model in evaluation mode. Afterwards each module has its earlier mode again."""
+    """Put the model into evaluation mode. Afterwards each module has its earlier mode again."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -139,7 +139,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def giving(model: nn.Module, output: Output) -> Iterator[dict[str, str]]:
-    """The model returns one tensor, its logits. Yields notes about an output that was found."""
+    """Make the model return one tensor, its logits. Yields notes about an output that was found."""
     taken: dict[str, str] = {}
 
     def tell(name: Name) -> None:
@@ -202,7 +202,7 @@ def _outputs(model: nn.Module, x: Tensor) -> Tensor:
 def _output(model: nn.Module, x: Tensor) -> Tensor:
     try:
         y = model(x)
-    except InputError as error:  # about its outputs
+    except InputError as error:  # the outputs cannot be used
         raise CardError(str(error)) from error
     except Exception as error:  # the user's code may raise anything
         first = (str(error) or type(error).__name__).splitlines()[0]

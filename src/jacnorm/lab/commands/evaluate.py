@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> None:
     records = []
     for one in trained:
         for record in _evaluated(one, setup, chosen):
-            if chosen:  # at once, together with earlier evaluations on the same images
+            if chosen:  # written at once, together with earlier evaluations on the same images
                 record = added_to(out / f"{one.config.id}.json", record, together, setup.attacks)
         records.append(record)
         print(json.dumps(record) if args.json else _report(record, alone=len(trained) == 1), flush=True)
@@ -195,7 +195,7 @@ def _own_net(args: argparse.Namespace, device: torch.device) -> tuple[DataSet, l
 
 
 def left_in(folders: list[Path]) -> list[Path]:
-    """The folders that have a network. For a single folder, an error says what is wrong with it."""
+    """The folders that have a network. If no folder has one, an error says what is wrong with the first."""
     without = {folder: why for folder in folders if (why := _without_network(folder))}
     if len(folders) == 1 or len(without) == len(folders):
         for folder in folders:
@@ -206,7 +206,7 @@ def left_in(folders: list[Path]) -> list[Path]:
 
 
 def _without_network(folder: Path) -> str | None:
-    """Why a folder has no network; None if it has one, or if reading it will raise the error."""
+    """The reason why a folder has no network. None if it has one, or if there is no such folder."""
     if not folder.exists():
         return None
     if divergence(folder):  # it reads result.json, and raises an error if the file is damaged
@@ -234,7 +234,10 @@ def _evaluated(one: Trained, setup: Setup, chosen: list[str]) -> Iterator[dict[s
 
 
 def _report(record: dict[str, Any], alone: bool) -> str:
-    """Everything about a single run. Several runs get one line each, since they are compared later."""
+    """The text about one record.
+
+    A single run gets a table. Several runs get one line each, since they are compared later.
+    """
     told = [f"{record['id']}, {record['images']} test images"]
     if alone:
         told.append(table([(name, shown(value, form)) for name, value, form in rows(record)]) + "\n")

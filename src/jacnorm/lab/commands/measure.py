@@ -58,7 +58,7 @@ def add(commands: Any) -> None:
 
 
 def add_data_and_net(parser: argparse.ArgumentParser, net: str) -> None:
-    """The options that `data_and_model` uses, besides `folder`, `net` and those of tokens."""
+    """Add the options that `data_and_model` uses, apart from `folder`, `net` and the options of tokens."""
     add_net(parser, net)
     add_data(parser)
     parser.add_argument("--split", choices=("test", "train"), default="test")
@@ -137,7 +137,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def data_and_model(args: argparse.Namespace) -> tuple[DataSet, Normalized]:
-    """The data set and the network of a command: either of a run, or the user's own."""
+    """The data set and the network that a command names: those of a run, or the user's own."""
     if (args.folder is None) == (args.net is None):
         raise UsageError("name either the folder of a run or --net, and not both")
     if args.folder is not None:
@@ -158,7 +158,7 @@ def data_and_model(args: argparse.Namespace) -> tuple[DataSet, Normalized]:
 def load_data(
     args: argparse.Namespace, config: RunConfig | None = None, folder: Path | None = None
 ) -> DataSet:
-    """The data of --data, else the data of the run, which must not have changed."""
+    """The data of --data. Without it, the data of the run, which must not have changed."""
     if args.data is None and config is not None:
         return classification.load(located(config, folder), args.data_root, Path())
     tokens = bool(args.tokens or args.at) if config is None else config.how_to_read["tokens"]
@@ -169,7 +169,7 @@ def load_data(
 
 
 def load_net(args: argparse.Namespace, data: DataSet) -> Normalized:
-    """The network of --net with the weights of --weights. It takes inputs as --takes says."""
+    """The network of --net with the weights of --weights. --takes says what it was trained on."""
     shape = tuple(data.train.images.shape[1:])
     body = build(args.net, shape, len(data.classes), output=args.output)
     if args.weights is not None:
@@ -182,7 +182,7 @@ def load_net(args: argparse.Namespace, data: DataSet) -> Normalized:
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """A state_dict from safetensors, or from torch.save without running any code in it."""
+    """Load a state_dict from safetensors or torch.save. No code in the file is run."""
     if path.suffix == ".safetensors":
         state, _ = load_safetensors(path)
     else:

@@ -47,7 +47,7 @@ def add(commands: Any) -> None:
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
-    """An option --key value per setting. Without the option, the file or the default decides."""
+    """Add an option --key value for each setting. Without the option, the file or the default decides."""
     told: set[str] = set()
     for task, kind in KINDS.items():
         group = parser.add_argument_group(f"settings of {task}")
@@ -117,7 +117,7 @@ def _train(
 ) -> dict[str, Any]:
     listeners = (tensorboard(args.tensorboard / config.id),) if args.tensorboard and share.first else ()
     progress = Progress(quiet=args.quiet or not share.first, listeners=listeners)
-    task_of(config).check_start(config, data)  # first, so that a mistake leaves no folder behind
+    task_of(config).check_start(config, data)  # before the folder is made, so that a mistake leaves none
     try:
         with locked(folder) if share.first else nullcontext(True) as mine:
             if not mine:
@@ -133,7 +133,7 @@ def _train(
 
 
 def _settings(args: argparse.Namespace) -> dict[str, Any]:
-    """The settings of the run to continue, else of the file; options on the command line override them."""
+    """The settings of --config, or of the run to continue. Options on the command line override both."""
     settings: dict[str, Any] = {}
     if args.resume and args.out and (args.out / "config.json").exists():
         settings = read_settings(args.out).stored()

@@ -31,7 +31,7 @@ def is_own(name: str) -> bool:
 
 
 def load_own(name: str, label: str, tokens: bool = False) -> DataSet:
-    """The data set, read and checked; a `DataError` says what is wrong."""
+    """The data set, read and checked. A `DataError` says what is wrong."""
     return made(_read_own(name, label), tokens)
 
 
@@ -53,7 +53,7 @@ def _read_own(name: str, label: str) -> Found:
 
 
 def read_npz(path: Path) -> Found:
-    """x and y, and also x_test and y_test if there are any."""
+    """The arrays x and y of an .npz file, and x_test and y_test if it has them."""
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: _read(path, file, name) for name in file.files}
@@ -88,7 +88,10 @@ def _place(name: str) -> Any:
 
 
 def read_factory(name: str) -> Found:
-    """A Dataset, a DataLoader or arrays (x, y); or two of these, to train on and to test on."""
+    """The samples of a factory.
+
+    It returns a Dataset, a DataLoader or arrays (x, y), or two of these: train and test.
+    """
     found = made_by(
         name, "a Dataset, a DataLoader or arrays (x, y), or two of them: (train, test)", DataError
     )
@@ -129,12 +132,15 @@ def _samples(name: str, given: Any) -> Samples:
 def _item(name: str, given: Any, i: int) -> Any:
     try:
         return given[i]
-    except Exception as error:  # it is the user's code, and may raise anything
+    except Exception as error:  # a user's code may raise anything
         raise DataError(f"{name}: sample {i} cannot be read: {in_a_line(error)}") from error
 
 
 def _joined(name: str, what: str, parts: list[Any], join: Callable[..., Any]) -> Any:
-    """One array of all samples or batches, which have one shape, apart from the length of a batch."""
+    """All samples or batches as one array.
+
+    Raises an error if their shapes differ. Batches may differ in length.
+    """
     arrays = [one.detach().cpu().numpy() if isinstance(one, Tensor) else np.asarray(one) for one in parts]
     shapes = [one.shape[what == "batch" :] for one in arrays]
     for i, shape in enumerate(shapes):
