@@ -1,4 +1,4 @@
-"""Data and nets that cannot be used: each command says what is wrong and where, on one line."""
+"""Data and nets that cannot be used. Each command says on one line what is wrong and where."""
 
 import json
 import os
@@ -90,7 +90,7 @@ COMMANDS = pytest.mark.parametrize("name", ["train", "measure", "evaluate", "swe
 
 
 def refused(arguments, capsys):
-    """The one line about the mistake. What is wrong with a net is known after the data is described."""
+    """The one line about the mistake. A mistake in a net is found after the data is described."""
     assert main(arguments) == 2
     lines = capsys.readouterr().err.splitlines()
     assert [line for line in lines if not ("fingerprint" in line or "no --weights" in line)] == lines[-1:]

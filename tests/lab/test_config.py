@@ -70,7 +70,7 @@ def test_id_depends_on_what_matters_and_on_nothing_else():
 
 
 def test_ids_stay_what_they_were():
-    """Results on disk are found by them. If a default has changed, write the first one down (config.py)."""
+    """Results on disk are found by ids. If you change a default, keep the first with `first=` (config.py)."""
     assert RunConfig(batch_norm="fixed").id == "digits-mlp-spectral-0.01-s0-44136fa355"
     lenet = {"data": "kmnist", "net": "lenet", "batch_norm": "fixed"}
     paper = RunConfig(**lenet, method="frobenius", weight=0.1, seed=3)
@@ -81,7 +81,7 @@ def test_ids_stay_what_they_were():
 
 
 def test_settings_that_make_another_method():
-    """Tables tell them apart."""
+    """Tables show them under different names."""
     labels = {
         ("spectral", "warm_start", False): "spectral",
         ("spectral", "warm_start", True): "spectral-warm",
@@ -100,7 +100,7 @@ def test_settings_that_make_another_method():
 def test_a_label_tells_what_makes_a_penalty_cheaper():
     assert RunConfig(every=8, precision="bfloat16").label == "spectral-warm, every 8, precision bfloat16"
     assert RunConfig(budget=1.15, warm_start=False).label == "spectral, budget 1.15"
-    assert RunConfig(method="none", every=8).label == "none"  # which has no penalty
+    assert RunConfig(method="none", every=8).label == "none"  # this method has no penalty
     with pytest.raises(ConfigError, match=r"budget = 1\.15 chooses `every` itself: leave out every = 8"):
         RunConfig(every=8, budget=1.15)
 

@@ -1,4 +1,4 @@
-"""jacnorm doctor, as a person calls it."""
+"""jacnorm doctor, as people call it."""
 
 import pytest
 from torch import nn
@@ -39,7 +39,7 @@ def test_a_net_that_cannot_be_served(doctor):
     code, out, err = doctor("own_net:small", "--input", "1x11x11")
     assert code == 1
     assert "Problem  The model failed on x of shape (8, 1, 11, 11)" in out
-    assert "It failed here: layer 6" in " ".join(out.split())  # wherever the line is broken
+    assert "It failed here: layer 6" in " ".join(out.split())  # the line may be broken anywhere
     assert err == ""
 
 

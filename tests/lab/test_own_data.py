@@ -92,7 +92,7 @@ def test_the_weights_of_an_own_net_are_under_its_own_names(here):
     assert torch.equal(model.body[0].weight, net[0].weight)
     torch.testing.assert_close(model.mean, torch.tensor(data.mean))
     assert model(data.test.images).equal(net(model.normalize(data.test.images)))
-    # As files of earlier versions have it.
+    # Files of earlier versions are like this.
     old = {f"body.{name}": tensor for name, tensor in weights.items()} | {
         "mean": model.mean,
         "std": model.std,

@@ -80,7 +80,7 @@ def run_of(folder, here):
 
 
 def sigma(model, tokens):
-    """By the whole Jacobian at the embedding."""
+    """σ from the dense Jacobian at the embedding."""
     embedded = model.words(tokens)
 
     def rest(h):

@@ -1,4 +1,4 @@
-"""A user's own data: what is read, what is told, and what is wrong with which sample."""
+"""A user's own data: reading it, describing it, and errors that name the wrong sample."""
 
 import pickle
 from importlib.util import find_spec
@@ -86,7 +86,7 @@ def test_a_class_that_only_the_test_split_has_is_refused(here):
     np.savez("a.npz", x=x, y=y, x_test=x[:4], y_test=[0, 1, 7, 2])
     with pytest.raises(DataError, match=r"a.npz: x_test\[2\] of the test split has the class '7', which no"):
         load("a.npz")
-    np.savez("a.npz", x=x, y=y, x_test=x[:2], y_test=[0, 1])  # fewer are no mistake
+    np.savez("a.npz", x=x, y=y, x_test=x[:2], y_test=[0, 1])  # the test split may lack a class
     assert load("a.npz").classes == ("0", "1", "2")
     save_images("photos/train")
     save_images("photos/test", classes=("cat", "lynx"))

@@ -46,7 +46,7 @@ def test_the_papers_grid(tmp_path):
 def test_random_and_warm_starts_are_chosen_as_two_methods(tmp_path):
     experiment = read(tmp_path, PAPER.replace("[grid]", "[grid]\nwarm_start = [false, true]"))
     first = experiment.screening_runs()
-    assert len(first) == 68 + 16  # it makes no difference to the other methods
+    assert len(first) == 68 + 16  # the other methods do not use it
     second = experiment.chosen_runs({run.id: 1.0 for run in first})
     labels = [run.label for run in second]
     assert {label: labels.count(label) for label in labels} == dict.fromkeys(
@@ -150,9 +150,11 @@ def test_a_figure_is_not_swept():
 
 
 def test_the_papers_cifar10():
-    """Appendix A.2: 100 epochs, batches of 128, cosine from 0.1, crops and flips; only λ is searched."""
+    """Appendix A.2: 100 epochs, batches of 128, cosine from 0.1, crops and flips. Only λ is searched."""
     runs = read_experiment(EXPERIMENTS / "table1-cifar10" / "experiment.toml").runs
-    assert len(runs) == (1 + 5 * 5) * 5  # none; five methods, spectral with two starts among them, and five λ
+    assert (
+        len(runs) == (1 + 5 * 5) * 5
+    )  # none, and five other methods with five λ each. Spectral with its two starts counts twice
     shared = {
         (r.net, r.epochs, r.batch_size, r.momentum, r.schedule, r.learning_rate, r.augment) for r in runs
     }
