@@ -103,8 +103,8 @@ def refused(arguments, capsys):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ("empty", "empty: no folders are in it; images are expected in one folder per class"),
-        ("one", "one: one class only, 'a'"),
+        ("empty", "empty: there are no folders in it; images are expected in one folder per class"),
+        ("one", "one: there is only one class, 'a'"),
         ("sizes", "sizes/b/1.png: it is 9×9, and sizes/a/1.png is 8×8"),
         ("table.csv#sort", "table.csv: there is no column 'sort': choose one of a, b, c, kind"),
         ("nan.csv#kind", "nan.csv: row 6 has nothing in column 'b'"),

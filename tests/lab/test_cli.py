@@ -223,7 +223,7 @@ def test_without_locks_on_files():
         (["train", "--net", "own_net:not_a_net"], "returned int, not an nn.Module"),
         (["train", "--config", "none.toml"], "none.toml: there is no such file"),
         (["sweep", "experiments/none.toml"], "experiments are in a checkout of jacnorm"),
-        (["train", "--device", "cuda"], "--device cuda: not to be had here"),
+        (["train", "--device", "cuda"], "--device cuda: not available here"),
         (["train", "--threads", "0"], "--threads 0"),
         (["evaluate", "nowhere"], "nowhere is not the folder of a run: it has no config.json"),
         (["measure"], "either the folder of a run or --net"),

@@ -19,7 +19,7 @@ def test_defaults_are_the_papers():
         ({"learning-rate": 0.1}, "did you mean 'learning_rate'"),
         ({"zzz": 1}, "choose one of task, method"),
         ({"lr": 0.1}, "did you mean 'learning_rate'"),
-        ({"train": {"epochs": 1}}, r"\[train\]: settings stand by themselves"),
+        ({"train": {"epochs": 1}}, r"\[train\]: write settings without a section"),
         ({"method": "spectrl"}, "did you mean 'spectral'"),
         ({"epochs": "many"}, "epochs = 'many': it must be a whole number"),
         ({"epochs": 1.5}, r"epochs = 1\.5"),

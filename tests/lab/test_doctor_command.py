@@ -79,7 +79,7 @@ def test_mistakes_are_one_line(doctor, arguments, message):
 def test_a_shape_that_is_none(doctor, capsys):
     with pytest.raises(SystemExit, match="2"):
         doctor("lenet", "--input", "3x-1")
-    assert "'3x-1' is no shape: write 3x32x32" in capsys.readouterr().err
+    assert "'3x-1' is not a shape: write 3x32x32" in capsys.readouterr().err
 
 
 def test_a_folder_that_is_no_run(doctor, tmp_path):

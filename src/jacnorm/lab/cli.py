@@ -148,7 +148,7 @@ def choose_device(name: str) -> torch.device:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise UsageError(f"--device {name}: not to be had here ({reason}); try --device auto") from error
+        raise UsageError(f"--device {name}: not available here ({reason}); try --device auto") from error
     return device
 
 

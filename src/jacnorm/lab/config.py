@@ -177,7 +177,7 @@ class RunConfig(Settings):
         for method, (name, value, label) in VARIANTS.items():
             if self.method == label:
                 raise ConfigError(
-                    f'method = "{label}": tables call it so; write method = "{method}" and '
+                    f'method = "{label}": this is its name in tables; write method = "{method}" and '
                     f"{name} = {json.dumps(value)}"
                 )
         super().__post_init__()
@@ -186,7 +186,7 @@ class RunConfig(Settings):
                 f"budget = {self.budget:g} chooses `every` itself: leave out every = {self.every}"
             )
         if self.target_quantile and not self.target:
-            raise ConfigError(f"target_quantile = {self.target_quantile:g} needs a target, which is 0")
+            raise ConfigError(f"target_quantile = {self.target_quantile:g} needs a target above 0")
 
     @property
     def quantities(self) -> Quantities:
@@ -231,7 +231,7 @@ class RunConfig(Settings):
         if self.data_fingerprint not in ("", data.fingerprint):
             raise ConfigError(
                 f"{self.data} has the fingerprint {data.fingerprint}, and these settings are for data with "
-                f"{self.data_fingerprint}: it has changed, or its samples are another draw each time"
+                f"{self.data_fingerprint}: the data has changed, or its samples are random"
             )
         return replace(self, data_fingerprint=data.fingerprint)
 

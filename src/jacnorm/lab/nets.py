@@ -235,7 +235,10 @@ _told: set[tuple[str, Name]] = set()
 def _tell_of_output(net: str, name: Name) -> None:
     if (net, name) not in _told:
         _told.add((net, name))
-        print(f"{net} returns more than a tensor; {name!r} is taken (--output)", file=sys.stderr)
+        print(
+            f"{net} returns more than one tensor; {name!r} is used (--output chooses another)",
+            file=sys.stderr,
+        )
 
 
 def normalized(body: nn.Module, data: DataSet, takes: str = "normalized", at: str = "") -> Normalized:

@@ -170,7 +170,7 @@ def _record(where: str, line: bytes) -> Result:
     record = _object(where, line)
     needed = ("id", "config", *(("settings",) if "settings" in record else ("test", "history")))
     if missing := [name for name in needed if name not in record]:
-        raise ResultError(f"{where}: has no {missing[0]!r}, so it is not whole")
+        raise ResultError(f"{where}: has no {missing[0]!r}, so it is incomplete")
     return record
 
 

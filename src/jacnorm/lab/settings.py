@@ -62,15 +62,15 @@ def target(methods: str) -> Any:
     """The setting `target`, the same in all tasks with a penalty on a norm."""
     return setting(
         0.0,
-        "the mean norm to aim for, as it is measured in training (of frobenius, ‖J‖²); the weight is where "
-        "the search begins. 0 for none",
+        "the mean norm to reach, as measured in training (for frobenius, ‖J‖²); the search for the weight "
+        "begins at --weight. 0 for none",
         Bound(lambda v: 0 <= v < float("inf"), "above 0, or 0 for none"),
         method=methods,
     )
 
 
 def target_quantile(methods: str) -> Any:
-    text = "aim with this quantile of the norms, as 0.95, in the place of the mean; 0 for the mean"
+    text = "aim with this quantile of the norms, as 0.95, instead of the mean; 0 for the mean"
     return setting(
         0.0, text, Bound(lambda v: 0 <= v < 1, "between 0 and 1, or 0 for the mean"), method=methods
     )
@@ -190,7 +190,7 @@ def configured(kind: Kind, settings: Mapping[str, Any]) -> Settings:
         settings = {**settings, "method": method_named(settings["method"])}
     for key, value in settings.items():
         if isinstance(value, dict):
-            raise ConfigError(f"[{key}]: settings stand by themselves, not in sections")
+            raise ConfigError(f"[{key}]: write settings without a section")
         if key not in types:
             raise ConfigError(f"there is no setting {key!r}: {did_you_mean(key, types)}")
         if not _fits(value, types[key]):

@@ -285,7 +285,7 @@ class Undefined(nn.Module):
         (NET(), X, Y[:5], {}, "x has 12 samples and y 5 labels"),
         (NET(), X[:0], Y[:0], {}, "x has 0 samples"),
         (NET(), X, Y.float(), {}, r"labels are torch.float32 of shape \(12,\)"),
-        (NET(), X, Y + 1, {}, "label 3 of sample 2 is none of the model's 3 classes, 0 to 2"),
+        (NET(), X, Y + 1, {}, "label 3 of sample 2 is not one of the model's 3 classes, 0 to 2"),
         (NET(), X, Y * 0 + 1, {}, "all 12 labels are 1: a card compares classes"),
         (
             NET(),

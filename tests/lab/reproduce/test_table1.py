@@ -408,7 +408,7 @@ def test_failed_runs_are_tried_again_when_asked(experiment, complete, tmp_path, 
     assert main(command) == 1
     told = capsys.readouterr()
     assert f"failed  {lost.id}  no luck" in told.err
-    assert "1 run failed; mend the cause, then go on with --retry" in told.err
+    assert "1 run failed; fix the cause, then continue with --retry" in told.err
     assert "1 of 3 seeds of weight-decay" in told.out
     assert main([*command, "--retry"]) == 0
     assert "missing" not in capsys.readouterr().out

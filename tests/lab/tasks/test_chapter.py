@@ -84,7 +84,9 @@ def test_what_is_missing_or_diverged_is_said(file):
     assert chapter.under_way == "18 of 24 runs"
     missing, diverged = chapter.notes
     assert missing == "Still missing: 6 of 24 runs."
-    assert diverged.startswith("Diverged, and not in these numbers: none s0, learning_rate 0.001;")
+    assert diverged.startswith(
+        "Left out of these numbers, because they diverged: none s0, learning_rate 0.001;"
+    )
     assert chapter.tables[0].rows[0][1] == "4"
     assert chapter.quantities["return"].loc[:, "none"].notna().sum() == 4
 

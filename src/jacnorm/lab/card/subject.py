@@ -162,7 +162,9 @@ def _samples(model: nn.Module, x: Any, y: Any) -> tuple[Tensor, Tensor]:
             "one integer per sample"
         )
     if len(x) != len(y) or len(x) == 0:
-        raise CardError(f"x has {len(x)} samples and y {len(y)} labels: give as many of both, one or more")
+        raise CardError(
+            f"x has {len(x)} samples and y {len(y)} labels: give one label per sample, and one sample or more"
+        )
     like = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
     return x.to(like.device, like.dtype if x.is_floating_point() else torch.int64), y.to(like.device).long()
 
@@ -222,7 +224,7 @@ def _check_labels(y: Tensor, outputs: int) -> None:
     if len(wrong):
         first = int(wrong[0])
         raise CardError(
-            f"label {int(y[first])} of sample {first} is none of the model's {outputs} classes, "
+            f"label {int(y[first])} of sample {first} is not one of the model's {outputs} classes, "
             f"0 to {outputs - 1}"
         )
     if len(y.unique()) == 1:

@@ -84,7 +84,7 @@ def _each(args: argparse.Namespace) -> list[tuple[Path | None, str | None, Path]
             "each run gets its card.html in its folder"
         )
     if nets := [name for name in args.models if not _is_folder(name)]:
-        raise UsageError(f"{nets[0]} is not the folder of a run; a card of a net is made by itself")
+        raise UsageError(f"{nets[0]} is not the folder of a run; name one net at a time")
     folders = left_in([Path(name) for name in args.models])
     return [(folder, None, folder / "card.html") for folder in folders]
 

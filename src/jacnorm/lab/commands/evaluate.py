@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> None:
     chosen = _chosen(args)
     data, trained = _load(args, device)
     if of_pixels := [name for name in chosen if EVALUATIONS[name].of_pixels and not data.is_pixels]:
-        raise UsageError(f"--{of_pixels[0]} is for pixels from 0 to 1, which {data.name} has not")
+        raise UsageError(f"--{of_pixels[0]} is for images with pixels from 0 to 1, and {data.name} has none")
     if data.are_tokens and "cost" in chosen:
         raise UsageError(f"--cost is for images and tables; {data.name} has tokens")
     split = Split(data.test.images[: args.images], data.test.labels[: args.images]).to(device)

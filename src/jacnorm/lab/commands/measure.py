@@ -175,7 +175,7 @@ def load_net(args: argparse.Namespace, data: DataSet) -> Normalized:
     if args.weights is not None:
         load_weights(body, args.weights)
     else:
-        print("no --weights: the net is measured as it is built", file=sys.stderr)
+        print("no --weights: the net has its initial weights", file=sys.stderr)
     model = normalized(body, data, args.takes or "normalized", args.at or "")
     check_fits(model, data)
     return model

@@ -121,9 +121,11 @@ def load(
     if name not in SETS:
         return load_own(name, label, tokens)
     if tokens:
-        raise DataError(f"{name}: it has images; tokens are of your own: leave out --tokens and --at")
+        raise DataError(
+            f"{name}: it has images, and only your own data has tokens: leave out --tokens and --at"
+        )
     if label:
-        raise DataError(f"{name}: a label column is for a table of your own: leave out --label")
+        raise DataError(f"{name}: only a table of your own has a label column: leave out --label")
     source = SETS[name]
     train, test = source.splits(data_root(root), download)
     return DataSet.of(name, train, test, source.classes)

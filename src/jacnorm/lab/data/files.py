@@ -82,6 +82,6 @@ def broken(path: Path, found: str, delete: str = "it") -> DataError:
 
 def unreadable(path: Path, error: OSError) -> DataError:
     return DataError(
-        f"{path}: cannot be read ({error.strerror}); mend its permissions or name another folder "
+        f"{path}: cannot be read ({error.strerror}); change its permissions or name another folder "
         f"with --data-root or JACNORM_DATA"
     )

@@ -123,7 +123,9 @@ def _classes(found: Found) -> tuple[str, ...]:
         _check_labels(found, part)
     values = np.unique(np.concatenate([np.asarray(part.y) for part in found.parts]))
     if len(values) < 2:
-        raise DataError(f"{found.name}: one class only, {_text(values[0])!r}: there is nothing to tell apart")
+        raise DataError(
+            f"{found.name}: there is only one class, {_text(values[0])!r}; a classifier needs two or more"
+        )
     return tuple(_text(value) for value in values)
 
 
@@ -213,7 +215,7 @@ def _told(data: DataSet, found: Found) -> list[str]:
     else:
         low, high = data.range
         what = f"images of {'×'.join(map(str, shape))}, from {low:g} to {high:g}"
-        what += "" if data.is_pixels else " (no pixels from 0 to 1: attacks and noise are not for them)"
+        what += "" if data.is_pixels else " (not pixels from 0 to 1, so attacks and noise are not possible)"
     classes = f"{len(data.classes)} classes: {some(data.classes)}"
     return [sizes, what, classes]
 

@@ -147,8 +147,8 @@ def _check_sections(path: Path, content: Mapping[str, Any]) -> None:
         values = content.get("grid", {}).get(name)
         if isinstance(values, list) and len(values) > 1:
             raise ConfigError(
-                f"{path}: [grid] {name}: {name} is one for an experiment, or the easiest would be chosen by "
-                "its loss; write a file for each"
+                f"{path}: [grid] {name}: an experiment has only one {name}, or the easiest would "
+                "be chosen by its loss; write one file for each"
             )
 
 
@@ -210,7 +210,7 @@ def _check_claims(path: Path, experiment: Experiment) -> None:
             )
         if absent := [name for name in claim.named if name not in experiment.labels]:
             raise ConfigError(
-                f"{path}: a claim is about {absent[0]!r}, which the grid has not; it has "
+                f"{path}: a claim is about {absent[0]!r}, which the grid does not have; it has "
                 f"{', '.join(experiment.labels)}{_about_variants(absent[0])}"
             )
 

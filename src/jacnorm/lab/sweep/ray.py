@@ -109,7 +109,7 @@ class RayPool(Pool):
         self.store.results.parent.mkdir(parents=True, exist_ok=True)
         with _connected(self.address):
             if not self._slots():
-                raise ClusterError(f"no machine of the cluster has what a run is to get: {self._needs()}")
+                raise ClusterError(f"no machine of the cluster has what a run needs: {self._needs()}")
             super().run_all(configs, watch)
 
     def _slots(self) -> int:
@@ -163,7 +163,7 @@ def _no_cluster(address: str, error: Exception, said: str) -> ClusterError:
         )
     found = " ".join(str(error).split())
     return ClusterError(
-        f"--address {address}: no Ray to work with ({found}); ray start --head starts a cluster"
+        f"--address {address}: there is no Ray that can be used ({found}); ray start --head starts a cluster"
     )
 
 

@@ -267,4 +267,4 @@ def warn(lines: Iterable[str]) -> None:
 
 def check_failed(runs: int) -> None:
     if runs:
-        raise SweepError(f"{count(runs, 'run')} failed; mend the cause, then go on with --retry")
+        raise SweepError(f"{count(runs, 'run')} failed; fix the cause, then continue with --retry")

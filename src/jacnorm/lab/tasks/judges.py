@@ -68,7 +68,7 @@ def judge_of(data: DataSet, epochs: int, runs: Path) -> Judge:
     while not (folder / "weights.safetensors").exists():
         with locked(folder) as mine:
             if mine:
-                print(f"Training the classifier that judges, in {folder}", file=sys.stderr, flush=True)
+                print(f"Training the classifier for the evaluation, in {folder}", file=sys.stderr, flush=True)
                 train(config, data, folder, resume=True, progress=Progress(only_bar=True))
         time.sleep(0 if mine else 1)
     return Judge(load_run(folder, config, data), len(data.classes))
