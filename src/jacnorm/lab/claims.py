@@ -236,10 +236,7 @@ def _rises(of: pd.DataFrame, by: pd.DataFrame) -> Test | Decision:
 
 
 def _above(claim: Claim, of: pd.DataFrame, unit: str) -> Test | Decision:
-    """Decide by the method that is most surely above.
-
-    If all are below, decide by the one that is least surely below.
-    """
+    """Decide by the method that is most surely above; if all are below, by the least surely below."""
     tried = claim.any_of or (claim.more,)
     found = {name: d for name in tried if (d := paired(of[name], of[claim.less])) is not None}
     if len(found) < len(tried):

@@ -125,10 +125,7 @@ def written_at(file: Path) -> tuple[int, ...]:
 
 
 def _read_parts(file: Path) -> Mapping[str, Results]:
-    """The results of a file by experiment.
-
-    The file is parsed once after each change, since sweeps read it often.
-    """
+    """The results of a file by experiment. It is parsed once per change, since sweeps read it often."""
     written = written_at(file)
     return _read(file, *written) if written else {}
 
@@ -142,10 +139,7 @@ def _read(file: Path, *_written: int) -> Mapping[str, Results]:
 
 
 def _parse(file: Path, content: bytes) -> dict[str, Results]:
-    """Results by the experiment that a line names in `of`.
-
-    Lines of the file's own experiment have the key "".
-    """
+    """Results by the experiment that a line names in `of`; "" is the file's own experiment."""
     records: defaultdict[str, dict[str, Result]] = defaultdict(dict)
     newer: defaultdict[str, dict[str, str]] = defaultdict(dict)
     damaged = []
@@ -272,10 +266,7 @@ def loss(result: Result, quantity: str, sign: int = 1) -> float:
 
 
 def has_diverged(result: Result) -> bool:
-    """Whether the run diverged.
-
-    It then has no numbers of the test split, and `diverged` says what happened.
-    """
+    """Whether the run diverged. It then has no test numbers, and `diverged` says what happened."""
     return result["test"] is None
 
 
@@ -289,10 +280,7 @@ def short(value: Any) -> Any:
 
 
 def add_results(old: Path, file: Path) -> int:
-    """Add the results of another file, or of a folder with one file per run.
-
-    Returns how many. It can be repeated.
-    """
+    """Add results of a file, or of a folder with one file per run. Returns how many. Repeating is safe."""
     if old.is_dir():
         found = [read_result(one) for one in sorted(old.glob("*.json"))]
     else:
