@@ -235,6 +235,14 @@ def test_it_is_tried_once_for_each_device_and_number_of_threads(monkeypatch):
     assert asked[2:] == [("bfloat16", "cuda:1", 2)]
 
 
+def test_the_warning_points_at_the_users_line(monkeypatch):
+    monkeypatch.setattr(half, "_why_not", lambda *_: "is no faster here")
+    net, x = dense()
+    with pytest.warns(UserWarning, match="is no faster here: products of J stay in float32") as found:
+        jn.SpectralPenalty(0.1).linearize(net, x, precision=HALF)
+    assert [one.filename for one in found] == [__file__]
+
+
 def choose(penalty, found, monkeypatch):
     """A step with the penalty on a machine where this is found; whether it ran in half precision."""
     monkeypatch.setattr(half, "_why_not", lambda *_: found)

@@ -3,21 +3,27 @@
 Warnings point to the user's line that caused them.
 """
 
-import os
 import sys
 import warnings
 
-import torch
-
-OURS = tuple(os.path.dirname(file) + os.sep for file in (__file__, torch.__file__))
+# Packages that call jacnorm for the user: PyTorch calls modules and hooks, trainers call callbacks.
+BETWEEN = {
+    *("jacnorm", "torch", "contextlib"),
+    *("lightning", "pytorch_lightning", "lightning_fabric", "transformers", "accelerate"),
+    *("skorch", "stable_baselines3"),
+}
 
 
 def warn(message: str) -> None:
-    """Warn at the innermost line outside of jacnorm and PyTorch (PyTorch calls modules and hooks)."""
+    """Warn at the innermost line outside of jacnorm, PyTorch and trainers: the user's line."""
     level, frame = 1, sys._getframe()
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(OURS):
+    while frame.f_back is not None and _package(frame.f_globals) in BETWEEN:
         level, frame = level + 1, frame.f_back
     warnings.warn(message, stacklevel=level)
+
+
+def _package(module: dict[str, object]) -> str:
+    return str(module.get("__name__")).partition(".")[0]
 
 
 class JacnormError(Exception):

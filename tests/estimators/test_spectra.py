@@ -124,8 +124,9 @@ def test_a_small_operator_in_half_precision():
 
 
 def test_values_that_did_not_converge_are_announced():
-    with pytest.warns(UserWarning, match="has not converged"):
+    with pytest.warns(UserWarning, match="has not converged") as found:
         jn.singular_values(torch.randn(1, 200, 200), k=2, max_iterations=2)
+    assert {one.filename for one in found} == {__file__}
 
 
 def test_lanczos_needs_far_fewer_rounds_than_power_iteration():

@@ -157,6 +157,26 @@ def test_once_an_epoch_the_penalty_reports(digits, tmp_path):
     )  # not of the report's samples
 
 
+class OfTwelve(nn.Module):
+    """Takes batches of twelve only, and a report takes fewer samples."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = small_net()
+
+    def forward(self, x):
+        return self.net(x.view(12, *x.shape[1:]))
+
+
+def test_a_warning_points_at_the_line_that_started_the_training(digits, tmp_path):
+    model = Lit()
+    model.net = OfTwelve()
+    fit = trainer(JacobianPenalty(jn.SpectralPenalty(0.5)), tmp_path, max_epochs=1)
+    with pytest.warns(UserWarning, match="is not logged") as found:
+        fit.fit(model, DataLoader(TensorDataset(*digits), batch_size=12))
+    assert {one.filename for one in found if "is not logged" in str(one.message)} == {__file__}
+
+
 def test_margins_get_their_labels(digits, tmp_path):
     fit = trainer(JacobianPenalty(jn.MarginPenalty(0.1)), tmp_path)
     fit.fit(Lit(), loader(digits, index=False))

@@ -224,8 +224,9 @@ class OfEight(nn.Module):
 def test_a_report_that_cannot_be_made_ends_no_training():
     model, penalty = OfEight(), jn.SpectralPenalty(0.1)
     reports, J = OnceAnEpoch(penalty), jn.linearize(model, torch.randn(16, 4))
-    with pytest.warns(UserWarning, match=r"is not logged.*Training continues"):
+    with pytest.warns(UserWarning, match=r"is not logged.*Training continues") as found:
         assert reports.report(0, J) == {}
+    assert [one.filename for one in found] == [__file__]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert reports.report(1, J) == {}

@@ -1,4 +1,4 @@
-"""A page in a real browser: what sticks out, what is fetched, how large figures and letters are."""
+"""A page in a real browser: parts that stick out, requests, and the sizes of figures and letters."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""For all tests of the lab. Its being here also makes `own_net` importable, as a user's own module is."""
+"""Since this file is here, all tests of the lab can import `own_net`, like a user's own module."""
 
 import pytest
 

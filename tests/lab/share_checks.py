@@ -21,7 +21,9 @@ def stop_after_two(self, metrics):
 
 if __name__ == "__main__":
     with processes(torch.device("cpu")) as share:
-        train.processes = lambda device: nullcontext(share)  # the processes of one torchrun meet only once
+        train.processes = lambda device: nullcontext(
+            share
+        )  # the processes of one torchrun can meet only once
         Progress.epoch_done = stop_after_two
         assert main(["train", *sys.argv[1:]]) == 130
         Progress.epoch_done = epoch_done

@@ -1,4 +1,4 @@
-"""Method "adversarial": what the attack in a training step does, and does not do."""
+"""The method `adversarial`: the attack in a training step, and what it must leave alone."""
 
 import json
 
@@ -31,7 +31,7 @@ def test_the_attack_raises_the_loss_and_stays_within_the_ball_and_the_pixels(dig
     assert change.abs().max() > 0.9 * EPSILON
     assert found.min() >= 0
     assert found.max() <= 1
-    corner = (digits.test.images + EPSILON * change.sign().flip(0)).clamp(0, 1)  # another image's attack
+    corner = (digits.test.images + EPSILON * change.sign().flip(0)).clamp(0, 1)  # the attack on another image
     with torch.no_grad():
         losses = [cross_entropy(model(x), digits.test.labels) for x in (digits.test.images, corner, found)]
     assert losses[0] < losses[2]
@@ -41,7 +41,7 @@ def test_the_attack_raises_the_loss_and_stays_within_the_ball_and_the_pixels(dig
 
 
 def test_the_attack_leaves_the_network_as_it_was(digits):
-    """Batch norm's statistics, gradients and the mode it is in; dropout is off, so torch's draws stay."""
+    """Batch norm's statistics, gradients and the mode stay. Dropout is off, so torch's draws stay as well."""
     model = start(RunConfig(net="own_net:small"), digits, "cpu").model.train()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     state = torch.get_rng_state()

@@ -1,4 +1,4 @@
-"""The command as a person runs it: real processes, real files, a real kill -9."""
+"""The commands as people run them: real processes, real files, a real kill -9."""
 
 import json
 import os
@@ -24,7 +24,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": PATHS, "OMP_NUM_THREADS": "1"}
 
 
 def jacnorm(*args, check=0, cwd=None):
-    """The command in a process of its own."""
+    """Runs the command in its own process."""
     done = subprocess.run(
         [sys.executable, "-m", "jacnorm", *map(str, args)],
         capture_output=True,
@@ -40,7 +40,7 @@ def jacnorm(*args, check=0, cwd=None):
 
 @pytest.fixture
 def here(capsys):
-    """The command in this process, which saves the seconds that a new one needs to import torch."""
+    """Runs the command in this process. A new process would need seconds to import torch."""
 
     def call(*args):
         assert main([str(a) for a in args]) == 0
@@ -102,7 +102,7 @@ def test_measure_a_run(run, tmp_path, here):
     assert numbers["method"] == "spectral-warm"
     in_pixels = json.loads(here("measure", run, "--json", "--units", "pixels"))
     ratio = in_pixels["sigma"]["50%"] / numbers["sigma"]["50%"]
-    assert ratio == pytest.approx(1 / 0.3763, rel=1e-3)  # one over the standard deviation of a pixel
+    assert ratio == pytest.approx(1 / 0.3763, rel=1e-3)  # 1 / the standard deviation of a pixel
 
 
 @pytest.mark.parametrize("ending", ["safetensors", "pt"])
@@ -159,7 +159,7 @@ def test_weights_of_a_run_are_recognized(run, capsys):
 def test_going_on_takes_the_settings_from_the_folder(tmp_path, here, capsys):
     here("train", "--net", "own_net:small", "--epochs", 1, "--out", tmp_path)
     for file in ("checkpoint.safetensors", "weights.safetensors", "result.json"):
-        (tmp_path / file).unlink()  # as if stopped within the first epoch
+        (tmp_path / file).unlink()  # as if it was stopped in the first epoch
     assert main(["train", "--out", str(tmp_path), "--resume", "--net", "mlp"]) == 2
     assert "net was 'own_net:small'" in capsys.readouterr().err
     out = json.loads(here("train", "--out", tmp_path, "--resume", "--json"))
@@ -192,7 +192,7 @@ def test_a_run_is_trained_by_one_process(tmp_path, capsys):
 
 
 def test_without_locks_on_files():
-    """As on Windows."""
+    """Windows has no such locks."""
     code = "import sys; sys.modules['fcntl'] = None; from jacnorm.__main__ import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.stderr == "jacnorm: the command line needs Linux, macOS or WSL; the library does not\n"
@@ -211,7 +211,7 @@ def test_without_locks_on_files():
         (["train", "--data", "FashionMNIST"], "did you mean 'fashion-mnist'?"),
         (["train", "--data", "kmnist", "--data-root", "nowhere"], "nowhere: there is no such folder"),
         (["train", "--net", "own_net:needs_arguments"], "takes nothing and returns a net"),
-        (["train", "--net", "own_net:four_classes"], "(2, 10) is needed, a score a class"),
+        (["train", "--net", "own_net:four_classes"], "(2, 10) is needed, one score per class"),
         (["train", "--net", "own_net:for_larger_images"], "does not take images of shape (1, 8, 8)"),
         (["train", "--net", "own_net:a_pair"], "The model returned tuple"),
         (["train", "--out", "/proc/nowhere"], "cannot be written to"),
@@ -223,16 +223,16 @@ def test_without_locks_on_files():
         (["train", "--net", "own_net:not_a_net"], "returned int, not an nn.Module"),
         (["train", "--config", "none.toml"], "none.toml: there is no such file"),
         (["sweep", "experiments/none.toml"], "experiments are in a checkout of jacnorm"),
-        (["train", "--device", "cuda"], "--device cuda: not to be had here"),
+        (["train", "--device", "cuda"], "--device cuda: not available here"),
         (["train", "--threads", "0"], "--threads 0"),
         (["evaluate", "nowhere"], "nowhere is not the folder of a run: it has no config.json"),
         (["measure"], "either the folder of a run or --net"),
-        (["measure", "--net", "mlp"], "--net needs --data"),
+        (["measure", "--net", "mlp"], "a net needs --data"),
         (["measure", "--net", "mlp", "--data", "digits", "--weights", "none.pt"], "no such file"),
         (["measure", "--net", "mlp", "--data", "digits", "--images", "0"], "--images 0"),
         (["measure", "--net", "mlp", "--data", "digits", "--picture", "x.doc"], "x.doc"),
         (["measure", "--net", "mlp", "--data", "digits", "--picture", "/proc/x/y.png"], "cannot be made"),
-        (["measure", "--net", "own_net:four_classes", "--data", "digits"], "a score a class"),
+        (["measure", "--net", "own_net:four_classes", "--data", "digits"], "one score per class"),
         (
             ["measure", "run", "--takes", "pixels"],
             "--weights, --takes, --output, --tokens and --at go with --net",
@@ -299,7 +299,7 @@ def test_kill_9_and_resume_end_with_the_very_same_weights(tmp_path, here):
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
         process.communicate()
-    (tmp_path / "killed" / ".checkpoint.safetensors.half").touch()  # as a kill in the middle of saving does
+    (tmp_path / "killed" / ".checkpoint.safetensors.half").touch()  # a kill during saving leaves such a file
     last = start(tmp_path / "killed", 8)
     here("train", "--net", "own_net:small", "--out", tmp_path / "whole", "--epochs", 8, "--quiet")
     assert last.wait(60) == 0, last.communicate()[1]
@@ -356,7 +356,7 @@ def test_demo(tmp_path, here, monkeypatch):
     monkeypatch.setattr("jacnorm.lab.commands.demo.EPOCHS", 20)  # of 60
     out = here("demo", "--picture", tmp_path / "demo.png")
     rows = {line.split()[0]: line.split()[1:] for line in out.splitlines() if "%" in line}
-    assert set(rows) == {"none", "l2", "frobenius", "spectral"}
+    assert set(rows) == {"none", "weight-decay", "frobenius", "spectral"}
     accuracy, noisy, sigma = (
         {name: float(row[i].rstrip("%")) for name, row in rows.items()} for i in range(3)
     )

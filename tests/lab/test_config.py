@@ -1,7 +1,10 @@
+from pathlib import Path
+
 import pytest
 
 from jacnorm.lab.classification import make_penalty
 from jacnorm.lab.config import METHODS, ConfigError, RunConfig, make_config, read_toml
+from jacnorm.lab.results import read_results
 
 
 def test_defaults_are_the_papers():
@@ -16,7 +19,7 @@ def test_defaults_are_the_papers():
         ({"learning-rate": 0.1}, "did you mean 'learning_rate'"),
         ({"zzz": 1}, "choose one of task, method"),
         ({"lr": 0.1}, "did you mean 'learning_rate'"),
-        ({"train": {"epochs": 1}}, r"\[train\]: settings stand by themselves"),
+        ({"train": {"epochs": 1}}, r"\[train\]: write settings without a section"),
         ({"method": "spectrl"}, "did you mean 'spectral'"),
         ({"epochs": "many"}, "epochs = 'many': it must be a whole number"),
         ({"epochs": 1.5}, r"epochs = 1\.5"),
@@ -67,7 +70,7 @@ def test_id_depends_on_what_matters_and_on_nothing_else():
 
 
 def test_ids_stay_what_they_were():
-    """Results on disk are found by them. If a default has changed, write the first one down (config.py)."""
+    """Results on disk are found by ids. If you change a default, keep the first with `first=` (config.py)."""
     assert RunConfig(batch_norm="fixed").id == "digits-mlp-spectral-0.01-s0-44136fa355"
     lenet = {"data": "kmnist", "net": "lenet", "batch_norm": "fixed"}
     paper = RunConfig(**lenet, method="frobenius", weight=0.1, seed=3)
@@ -78,7 +81,7 @@ def test_ids_stay_what_they_were():
 
 
 def test_settings_that_make_another_method():
-    """Tables tell them apart."""
+    """Tables show them under different names."""
     labels = {
         ("spectral", "warm_start", False): "spectral",
         ("spectral", "warm_start", True): "spectral-warm",
@@ -97,7 +100,7 @@ def test_settings_that_make_another_method():
 def test_a_label_tells_what_makes_a_penalty_cheaper():
     assert RunConfig(every=8, precision="bfloat16").label == "spectral-warm, every 8, precision bfloat16"
     assert RunConfig(budget=1.15, warm_start=False).label == "spectral, budget 1.15"
-    assert RunConfig(method="none", every=8).label == "none"  # which has no penalty
+    assert RunConfig(method="none", every=8).label == "none"  # this method has no penalty
     with pytest.raises(ConfigError, match=r"budget = 1\.15 chooses `every` itself: leave out every = 8"):
         RunConfig(every=8, budget=1.15)
 
@@ -128,6 +131,26 @@ def test_a_target_has_a_label_and_a_run_of_its_own():
     plain, steered = RunConfig(), RunConfig(target=0.5)
     assert (plain.label, steered.label) == ("spectral-warm", "spectral-warm, target 0.5")
     assert plain.id != steered.id
-    assert RunConfig(method="l2").id == RunConfig(method="l2", target=0.5).id
+    assert RunConfig(method="weight-decay").id == RunConfig(method="weight-decay", target=0.5).id
     assert make_penalty(steered).steering.target == 0.5
     assert make_penalty(plain).steering is None
+
+
+@pytest.mark.parametrize("task", ["classification", "dqn"])
+def test_the_earlier_name_of_weight_decay_is_the_same_run(task):
+    """Results of earlier versions have `l2`, so their ids and the key in files must stay."""
+    before, now = (make_config({"task": task, "method": name}) for name in ("l2", "weight-decay"))
+    assert before == now
+    assert now.id == before.id
+    assert "-l2-0.01-s0-" in now.id
+    assert now.stored()["method"] == now.relevant()["method"] == "l2"
+    assert make_config(now.stored()) == now
+    assert now.label.startswith("weight-decay")
+
+
+def test_results_of_earlier_versions_are_found_by_their_ids():
+    records = read_results(Path("paper/table1-kmnist/results.jsonl")).records
+    found = {name: make_config(record["config"]) for name, record in records.items() if "-l2-" in name}
+    assert len(found) > 10
+    assert all(config.id == name for name, config in found.items())
+    assert {config.label for config in found.values()} == {"weight-decay"}

@@ -1,4 +1,4 @@
-"""jacnorm doctor, as a person calls it."""
+"""jacnorm doctor, as people call it."""
 
 import pytest
 from torch import nn
@@ -39,7 +39,7 @@ def test_a_net_that_cannot_be_served(doctor):
     code, out, err = doctor("own_net:small", "--input", "1x11x11")
     assert code == 1
     assert "Problem  The model failed on x of shape (8, 1, 11, 11)" in out
-    assert "It failed here: layer 6" in " ".join(out.split())  # wherever the line is broken
+    assert "It failed here: layer 6" in " ".join(out.split())  # the line may be broken anywhere
     assert err == ""
 
 
@@ -79,7 +79,7 @@ def test_mistakes_are_one_line(doctor, arguments, message):
 def test_a_shape_that_is_none(doctor, capsys):
     with pytest.raises(SystemExit, match="2"):
         doctor("lenet", "--input", "3x-1")
-    assert "'3x-1' is no shape: write 3x32x32" in capsys.readouterr().err
+    assert "'3x-1' is not a shape: write 3x32x32" in capsys.readouterr().err
 
 
 def test_a_folder_that_is_no_run(doctor, tmp_path):

@@ -7,7 +7,7 @@ from jacnorm.lab.optimizers import SGD
 @pytest.mark.parametrize("momentum", [0.0, 0.8])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
 def test_it_steps_as_pytorchs_does(momentum, dtype):
-    """Also for a parameter whose gradient comes late, and pauses."""
+    """Also for a parameter that has no gradient at first, and none in some steps."""
     torch.manual_seed(0)
     ours = [torch.nn.Parameter(torch.randn(5, dtype=dtype)) for _ in range(2)]
     theirs = [torch.nn.Parameter(p.detach().clone()) for p in ours]

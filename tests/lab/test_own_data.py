@@ -1,6 +1,7 @@
 """The commands on a user's own data and nets, from the first line to the last."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -8,8 +9,12 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from torch.func import jacrev
 
+from jacnorm.lab.card.measuring import measure
 from jacnorm.lab.cli import main
+from jacnorm.lab.data import load
+from jacnorm.lab.nets import build
 from jacnorm.lab.run_files import load_run, read_config
 
 NETS = """
@@ -87,7 +92,7 @@ def test_the_weights_of_an_own_net_are_under_its_own_names(here):
     assert torch.equal(model.body[0].weight, net[0].weight)
     torch.testing.assert_close(model.mean, torch.tensor(data.mean))
     assert model(data.test.images).equal(net(model.normalize(data.test.images)))
-    # As files of earlier versions have it.
+    # Files of earlier versions are like this.
     old = {f"body.{name}": tensor for name, tensor in weights.items()} | {
         "mean": model.mean,
         "std": model.std,
@@ -176,14 +181,14 @@ def save_photos():
         ([*TRAIN, "--augment"], "crops and mirror images are for images"),
         ([*TRAIN, "--method", "adversarial"], "has no pixels from 0 to 1 to attack"),
         (["train", *TABLE, "--data-fingerprint", "1234"], "these settings are for data with 1234"),
-        (["train", "--data", "empty"], "empty: no folders are in it"),
+        (["train", "--data", "empty"], "empty: there are no folders in it"),
         (
             ["measure", "--net", "mlp", *TABLE, "--picture", "x.png"],
             "--picture shows images; flowers.csv has rows",
         ),
-        (["evaluate", "--net", "mlp", *TABLE, "--noise"], "--noise is for pixels from 0 to 1"),
+        (["evaluate", "--net", "mlp", *TABLE, "--noise"], "--noise is for images with pixels from 0 to 1"),
         (["evaluate"], "name the folders of runs, or --net"),
-        (["evaluate", "--net", "mlp"], "--net needs --data"),
+        (["evaluate", "--net", "mlp"], "a net needs --data"),
         (["evaluate", "x", "--net", "mlp"], "folders of runs or --net, and not both"),
         (["evaluate", "x", "--data", "digits"], "go with --net"),
         (["measure", "--net", "my_nets:both", *TABLE, "--output", "other"], "did you mean output='others'?"),
@@ -204,3 +209,95 @@ def test_images_of_a_folder_are_pixels(here, capsys):
     told = capsys.readouterr()
     assert "photos: 10 images to train on, 2 to test; images of 1×8×8" in told.err
     assert main(["evaluate", str(the_run(here)), "--noise"]) == 0
+
+
+def test_measure_and_card_give_one_number_for_a_table(here, monkeypatch, capsys):
+    """That of the dense Jacobian, in standard deviations over the train split. The card shows a few rows."""
+    seen = []
+    monkeypatch.setattr(
+        "jacnorm.lab.card.make.measure", lambda *a, **k: seen.append(measure(*a, **k)) or seen[-1]
+    )
+    net = build("my_nets:small", (4,), 3)
+    torch.save(net.state_dict(), "small.pt")
+    own = [*TABLE, "--weights", "small.pt"]
+    assert main(["measure", "--net", "my_nets:small", *own, "--images", "6", "--top", "6", "--json"]) == 0
+    measured = json.loads(capsys.readouterr().out)
+    assert main(["card", "my_nets:small", *own, "--images", "6", "--attacked", "2"]) == 0
+    assert main(["measure", "--net", "my_nets:small", *own, "--images", "6"]) == 0
+    data = load("flowers.csv", label="kind")
+    x = ((data.test.images[:6] - torch.tensor(data.mean)) / torch.tensor(data.std)).double()
+    expected = torch.stack([torch.linalg.matrix_norm(jacrev(net.double())(row), 2) for row in x])
+    in_order = {one["index"]: one["sigma"] for one in measured["most_sensitive"]}
+    torch.testing.assert_close(
+        torch.tensor([in_order[i] for i in range(6)]).double(), expected, rtol=1e-4, atol=0
+    )
+    torch.testing.assert_close(seen[0].sensitivity.sigma.double(), expected, rtol=1e-4, atol=0)
+    assert "standard deviations of each feature over the train split" in Path("card.html").read_text()
+    assert "in standard deviations of each over the train split" in capsys.readouterr().out
+
+
+def test_a_table_has_no_pixels(here, capsys):
+    assert main(["measure", "--net", "my_nets:small", *TABLE, "--units", "pixels"]) == 2
+    assert "--units pixels is for images; flowers.csv has rows" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize("is_old", [False, True])
+def test_a_run_finds_its_data_from_another_folder(here, moved, is_old, monkeypatch, capsys):
+    """As config.json says. If the project has moved, and for earlier runs: in a folder above the run."""
+    project = here / "project"
+    project.mkdir()
+    monkeypatch.chdir(project)
+    write_table()
+    assert main(TRAIN) == 0
+    if is_old:
+        file = the_run(project) / "config.json"
+        file.write_text(
+            json.dumps({k: v for k, v in json.loads(file.read_text()).items() if k != "started_in"})
+        )
+    if moved:
+        project = project.rename(here / "moved")
+    (here / "elsewhere").mkdir()
+    monkeypatch.chdir(here / "elsewhere")
+    run = str(the_run(project))
+    for how in (["evaluate"], ["card", "--attacked", "2"], ["measure"]):
+        assert main([how[0], run, *how[1:]]) == 0
+    assert "9 rows" in capsys.readouterr().out
+    assert main(["train", "--out", run, "--resume", "--epochs", "2"]) == 0
+    assert main(["measure", run]) == 0
+
+
+def test_a_run_apart_from_its_data(here, monkeypatch, capsys):
+    (here / "elsewhere").mkdir()
+    assert main([*TRAIN, "--out", "elsewhere/run"]) == 0
+    (here / "elsewhere" / "run").rename(here.parent / f"{here.name}-run")
+    monkeypatch.chdir(here / "elsewhere")
+    assert main(["measure", str(here.parent / f"{here.name}-run")]) == 0
+    (here / "flowers.csv").unlink()
+    assert main(["measure", str(here.parent / f"{here.name}-run")]) == 2
+    assert "flowers.csv: there is no such file" in capsys.readouterr().err
+
+
+def test_a_card_of_each_run(here, capsys):
+    for seed in (0, 1):
+        assert main([*TRAIN, "--seed", str(seed), "--out", f"runs/{seed}"]) == 0
+    (here / "runs" / "notes").mkdir()
+    capsys.readouterr()
+    assert main(["card", "runs/0", "runs/1", "runs/notes", "--attacked", "2"]) == 0
+    told = capsys.readouterr()
+    assert told.out == "card: runs/0/card.html\ncard: runs/1/card.html\n"
+    assert "runs/notes: left out, it is not a run" in told.err
+    first, second = (Path(f"runs/{seed}/card.html").read_text() for seed in (0, 1))
+    assert first != second
+
+
+@pytest.mark.parametrize(
+    ("models", "message"),
+    [
+        (["runs/0", "runs/1", "--out", "card.html"], "--out card.html is one file, and 2 models are named"),
+        (["mlp", "my_nets:small"], "mlp is not the folder of a run"),
+    ],
+)
+def test_several_cards_are_of_runs(here, models, message, capsys):
+    assert main(["card", *models, *TABLE]) == 2
+    assert message in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What is in a picture, read off matplotlib's own objects."""
+"""The content of pictures, read from matplotlib's objects."""
 
 import numpy as np
 import pytest

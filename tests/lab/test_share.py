@@ -42,14 +42,14 @@ def finished(command):
     try:
         said = process.communicate(timeout=200)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # torchrun's own processes, too, which hold the pipes
+        os.killpg(process.pid, signal.SIGKILL)  # torchrun's own processes as well, since they hold the pipes
         said = process.communicate()
     return process.returncode, *said
 
 
 @pytest.mark.xdist_group("processes that meet")
 def test_torchrun_ends_with_the_weights_of_one_process(tmp_path):
-    """Stopped and resumed on the way, and with a last batch that is too small to share."""
+    """The training is stopped and resumed. Its last batch is too small to share."""
     digits = load("digits")
     config = RunConfig(epochs=3, batch_size=359, learning_rate=0.1, weight=0.1, augment=True)
     expected = train(config, digits, tmp_path / "one")

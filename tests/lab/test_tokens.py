@@ -80,7 +80,7 @@ def run_of(folder, here):
 
 
 def sigma(model, tokens):
-    """By the whole Jacobian at the embedding."""
+    """σ from the dense Jacobian at the embedding."""
     embedded = model.words(tokens)
 
     def rest(h):
@@ -176,7 +176,10 @@ def test_doctor_finds_the_embedding(here, capsys, monkeypatch):
             ["train", "--data", "numbers.npz", "--tokens", "--net", "token_nets:reader"],
             "tokens are whole numb",
         ),
-        (["train", "--data", "digits", "--tokens"], "digits: it has images; tokens are of your own"),
+        (
+            ["train", "--data", "digits", "--tokens"],
+            "digits: it has images, and only your own data has tokens",
+        ),
         (["train", *TEXTS, "--tokens", "--net", "mlp"], "the net does not take tokens of shape (5,), from"),
         (
             ["train", *TEXTS, "--at", "words", "--net", "token_nets:small"],
@@ -195,8 +198,14 @@ def test_doctor_finds_the_embedding(here, capsys, monkeypatch):
             ["train", *TEXTS, "--tokens", "--net", "token_nets:reader", "--augment"],
             "texts.npz has tokens; crops",
         ),
-        (["evaluate", "--net", "token_nets:reader", *TEXTS, "--tokens", "--noise"], "--noise is for pixels"),
-        (["evaluate", "--net", "token_nets:reader", *TEXTS, "--tokens", "--judge"], "--judge is for pixels"),
+        (
+            ["evaluate", "--net", "token_nets:reader", *TEXTS, "--tokens", "--noise"],
+            "--noise is for images with pixels",
+        ),
+        (
+            ["evaluate", "--net", "token_nets:reader", *TEXTS, "--tokens", "--judge"],
+            "--judge is for images with pixels",
+        ),
         (["measure", "--net", "token_nets:reader", *TEXTS, "--tokens", "--units", "pixels"], "has tokens"),
         (["measure", "--net", "token_nets:reader", *TEXTS, "--tokens", "--picture", "a.png"], "has tokens"),
         (["card", "token_nets:reader", *TEXTS, "--tokens", "--names", "no.txt"], "--names no.txt: cannot be"),
@@ -204,7 +213,10 @@ def test_doctor_finds_the_embedding(here, capsys, monkeypatch):
             ["card", "token_nets:reader", *TEXTS, "--tokens", "--names", "token_nets.py"],
             "9 are needed, one for",
         ),
-        (["doctor", "token_nets:reader", "--input", "5", "--tokens"], "below which number are the tokens?"),
+        (
+            ["doctor", "token_nets:reader", "--input", "5", "--tokens"],
+            "say how many different tokens there are",
+        ),
     ],
 )
 def test_mistakes_are_told_in_one_line(here, args, says, capsys):
@@ -218,7 +230,7 @@ def test_mistakes_are_told_in_one_line(here, args, says, capsys):
 def test_a_net_that_fails_on_tokens():
     with pytest.raises(UsageError, match=r"the net does not take tokens of shape \(3,\), from 0 to 5"):
         find_embedding(nn.Embedding(2, 3), torch.arange(6).view(2, 3), None)
-    with pytest.raises(DataError, match="tokens are of your own"):
+    with pytest.raises(DataError, match="only your own data has tokens"):
         load("digits", tokens=True)
 
 

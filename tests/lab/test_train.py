@@ -1,4 +1,4 @@
-"""The loop: what it learns, that it repeats itself, and that nothing is lost when it stops."""
+"""The training loop: it learns, it is repeatable, and nothing is lost when it stops."""
 
 import io
 import json
@@ -43,7 +43,7 @@ def test_every_method_learns(method, digits, tmp_path):
 
 @pytest.mark.parametrize("how", [{"autocast": True}, {"precision": "bfloat16"}, {"budget": 1.3}])
 def test_cheaper_ways_learn_alike(how, digits, tmp_path):
-    """They change every step a little, so that equal weights would mean that they do nothing."""
+    """They change every step a little. Equal weights would mean that they do nothing."""
     for method in ("none", "spectral") if "autocast" in how else ("spectral",):
         config = RunConfig(method=method, epochs=4, learning_rate=0.05, **how)
         result = train(config, digits, tmp_path / method)
@@ -52,7 +52,7 @@ def test_cheaper_ways_learn_alike(how, digits, tmp_path):
             RunConfig(method=method, epochs=1, learning_rate=0.05), digits, tmp_path / f"plain {method}"
         )
         assert result["history"][0]["train_loss"] == pytest.approx(plain["history"][0]["train_loss"], rel=0.1)
-        if "precision" not in how:  # half precision is taken where it is faster
+        if "precision" not in how:  # half precision is used only where it is faster
             assert result["history"][0]["train_loss"] != plain["history"][0]["train_loss"]
 
 
@@ -63,22 +63,22 @@ def test_a_folder_may_be_named_by_a_string(digits, tmp_path):
 
 def test_regularized_networks_are_less_sensitive(digits, tmp_path):
     found = {}
-    for method, weight in {"none": 1.0, "l2": 0.01, "spectral": 0.1, "analytic": 0.1}.items():
+    for method, weight in {"none": 1.0, "weight-decay": 0.01, "spectral": 0.1, "analytic": 0.1}.items():
         config = RunConfig(method=method, weight=weight, epochs=6, learning_rate=0.05)
         found[method] = train(config, digits, tmp_path / method)["test"]["sigma"]
-    assert found["spectral"] < found["l2"] < found["none"]
+    assert found["spectral"] < found["weight-decay"] < found["none"]
     assert found["spectral"] == pytest.approx(found["analytic"], rel=0.15)
 
 
 def test_l2_is_the_weight_decay_penalty(digits, tmp_path):
-    """One epoch of SGD with weight decay ends where the penalty in the loss would."""
+    """One epoch of SGD with weight decay gives the same weights as the penalty in the loss."""
     from torch.nn.functional import cross_entropy
 
     import jacnorm as jn
     from jacnorm.lab.classification import start
     from jacnorm.lab.data import batches
 
-    config = RunConfig(method="l2", weight=0.01, epochs=1)
+    config = RunConfig(method="weight-decay", weight=0.01, epochs=1)
     train(config, digits, tmp_path)
     run = start(RunConfig(method="none"), digits, "cpu")
     penalty = jn.WeightDecay(0.01)
@@ -99,7 +99,7 @@ def test_same_seed_same_weights_and_another_seed_others(net, digits, tmp_path):
         before = torch.get_rng_state()
         train(RunConfig(net=net, seed=seed, epochs=2), few, tmp_path / name)
         assert torch.equal(torch.get_rng_state(), before)
-        torch.manual_seed(99)  # whatever the state was
+        torch.manual_seed(99)  # for any state
     a, b, c = (weights(tmp_path / name, digits) for name in "abc")
     assert_same(a, b)
     assert any(not torch.equal(a[name], c[name]) for name in a)
@@ -123,14 +123,14 @@ def interrupted(config, data, folder, epoch, monkeypatch):
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw"])
 def test_other_optimizers_take_the_steps_of_pytorchs(optimizer, digits, tmp_path):
-    """One epoch of l2: Adam has the decay in its gradient, AdamW beside it."""
+    """One epoch of weight decay. With Adam the decay goes through the gradient, with AdamW it does not."""
     from torch.nn.functional import cross_entropy
 
     from jacnorm.lab.classification import start
     from jacnorm.lab.data import batches
 
     few = DataSet.of("digits", digits.train.take(torch.arange(300)), digits.test, digits.classes)
-    config = RunConfig(method="l2", weight=0.1, epochs=1, optimizer=optimizer, learning_rate=0.003)
+    config = RunConfig(method="weight-decay", weight=0.1, epochs=1, optimizer=optimizer, learning_rate=0.003)
     train(config, few, tmp_path)
     run = start(RunConfig(method="none"), few, "cpu")
     kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[optimizer]
@@ -150,7 +150,7 @@ def test_other_optimizers_take_the_steps_of_pytorchs(optimizer, digits, tmp_path
             for method in ("none", "spectral", "spectral-bound", "frobenius", "margin", "adversarial")
         ),
         *({"optimizer": name, "learning_rate": 0.002} for name in ("adam", "adamw")),
-        {"method": "l2", "optimizer": "adamw"},
+        {"method": "weight-decay", "optimizer": "adamw"},
         {"method": "spectral", "target": 0.5},
     ],
     ids=lambda how: " ".join(map(str, how.values())),
@@ -177,7 +177,7 @@ def test_resuming_ends_with_the_very_same_weights(how, net, digits, tmp_path, mo
 
 
 def test_a_resumed_run_keeps_the_precision_that_it_began_with(digits, tmp_path, monkeypatch):
-    """Also where another one would be faster."""
+    """It keeps it even if another precision is faster now."""
     few = DataSet.of("digits", digits.train.take(torch.arange(200)), digits.test, digits.classes)
     config = RunConfig(method="spectral", precision="bfloat16", epochs=2)
     monkeypatch.setattr(half, "_why_not", lambda *_: None)
@@ -198,7 +198,7 @@ def test_resuming_with_other_settings_is_refused(digits, tmp_path):
 
 
 def test_settings_that_a_method_does_not_look_at_may_change(digits, tmp_path):
-    """They do not count for a run's id either: another grid must be able to go on with the same run."""
+    """They do not count for a run's id either. So another grid can continue the same run."""
     before, now = (RunConfig(method="none", weight=w, warm_start=w < 0.05, epochs=1) for w in (0.01, 0.1))
     assert before.id == now.id
     train(before, digits, tmp_path)
@@ -214,7 +214,9 @@ def test_divergence_says_where_and_keeps_the_checkpoint(digits, tmp_path):
     assert (tmp_path / "checkpoint.safetensors").exists()
 
 
-@pytest.mark.parametrize("scale", [1e38, 1e37])  # the output overflows; the sum of the losses alone does
+@pytest.mark.parametrize(
+    "scale", [1e38, 1e37]
+)  # in one case the output overflows, in the other only the sum of the losses
 def test_divergence_in_the_last_step_is_found_by_validation(scale, digits, tmp_path):
     far = Split(torch.full_like(digits.test.images, scale), digits.test.labels)
     data = DataSet("digits", digits.train, far, digits.mean, digits.std, digits.classes)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from ..errors import warn
 from ..pytorch.precision import in_full_precision
 from ..trust.checks import check_count, check_positive
 from .estimate import Estimate, from_left
@@ -66,10 +66,9 @@ def deflated(J: Operator, k: int, tol: float, max_iterations: int) -> tuple[Tens
         rest = _Deflated(J, found)
         ritz = _iterate(rest, rest.project(start(J.output_shape, J, seed=i)), tol, max_iterations)
         if not ritz.converged(tol * 2).all():
-            warnings.warn(
+            warn(
                 f"singular value number {i + 1} has not converged to {tol:g} in {ritz.iterations} rounds; "
-                "try a larger max_iterations or tol",
-                stacklevel=3,
+                "try a larger max_iterations or tol"
             )
         u = rest.project(ritz.u.view(J.output_shape))
         found.append(divided(u, norms(u)))

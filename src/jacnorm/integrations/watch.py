@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError, JacnormError
+from ..errors import InputError, JacnormError, warn
 from ..linearization import Linearization
 from ..penalties import AnalyticPenalty, NormPenalty, Penalty, SpectralPenalty
 from ..penalties.base import Unrecorded
@@ -199,10 +198,9 @@ class OnceAnEpoch:
             report = penalty.report(J, index, labels, loss=loss)
         except (JacnormError, RuntimeError) as error:
             self._penalty = None
-            warnings.warn(
+            warn(
                 "The error of the penalty's estimate is not logged, because the model cannot run on a few "
-                f"samples of the batch ({type(error).__name__}: {error}). Training continues.",
-                stacklevel=2,
+                f"samples of the batch ({type(error).__name__}: {error}). Training continues."
             )
             return {}
         return {f"{name_of(penalty)}_{name}": value for name, value in report.numbers().items()}

@@ -23,7 +23,7 @@ class CheckpointError(UsageError):
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """After a crash at any moment the file has its old content or the new one."""
+    """Write the file. After a crash at any moment it has its old content or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

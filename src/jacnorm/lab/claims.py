@@ -15,7 +15,7 @@ less = "none"
 text = "…"
 quantity = "noise"                 # the default is accuracy; a figure has others
 within = 2.0                       # no two differ by more ...
-methods = ["l2", "spectral"]       # ... of these (default: all)
+methods = ["weight-decay", "spectral"]   # ... of these (default: all)
 of = "spectral"                    # optional: only this one is compared, with each of the others
 
 [[claims]]                         # more is so many times less
@@ -86,7 +86,7 @@ def read_claims(where: object, claims: Any) -> tuple[Claim, ...]:
         raise ConfigError(f"{where}: a claim begins with [[claims]], in double brackets")
     found: list[Claim] = []
     for claim in claims:
-        before = found[-1].says if found and not claim.get("ours") else ()  # what is ours quotes nobody
+        before = found[-1].says if found and not claim.get("ours") else ()  # our own claims quote nobody
         found.append(_claim(where, {"says": list(before), **claim} if before else claim))
     return tuple(found)
 
@@ -154,7 +154,7 @@ _KINDS: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a claim."""
+    """The result of testing a claim."""
 
     text: str
     outcome: str
@@ -178,7 +178,7 @@ class Test(NamedTuple):
     p: float
     n: int
     compared: tuple[str, ...] = ()
-    also: str = ""  # what is shown after p
+    also: str = ""  # the text behind p
 
     def decided(self, corrected: float) -> Decision:
         alone, together = probability(self.p), probability(corrected)
@@ -236,7 +236,7 @@ def _rises(of: pd.DataFrame, by: pd.DataFrame) -> Test | Decision:
 
 
 def _above(claim: Claim, of: pd.DataFrame, unit: str) -> Test | Decision:
-    """By the method most surely above. If all are below, by the one least surely below."""
+    """Decide by the method that is most surely above; if all are below, by the least surely below."""
     tried = claim.any_of or (claim.more,)
     found = {name: d for name in tried if (d := paired(of[name], of[claim.less])) is not None}
     if len(found) < len(tried):
@@ -248,7 +248,9 @@ def _above(claim: Claim, of: pd.DataFrame, unit: str) -> Test | Decision:
     if len(tried) > 1:
         rank = f"surest of {len(tried)}, p times {len(tried)}" if above else f"closest of {len(tried)}"
         shown += f", the {rank}"
-    p = min(1.0, len(tried) * d.p) if above else d.p  # above, it stands for all that were tried
+    p = (
+        min(1.0, len(tried) * d.p) if above else d.p
+    )  # if it is above, it was chosen among all that were tried
     return Test(shown, bool(above), p, d.n, (name, claim.less))
 
 

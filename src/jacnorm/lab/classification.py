@@ -41,11 +41,11 @@ from .wording import did_you_mean
 
 HELD_OUT = 1 / 6  # of the train split, under the protocol "held-out"
 
-SIGMA_IMAGES = 500  # enough for a mean; the exact σ of each costs as many products as there are classes
+SIGMA_IMAGES = 500  # enough for a mean. The exact σ of an image takes one product per class
 
 
 class Classification(Run):
-    """The state that an epoch changes."""
+    """A classifier in training: the model, the optimizer, the penalty and the data."""
 
     unit = "images"
 
@@ -66,7 +66,7 @@ class Classification(Run):
 
     @cached_property
     def body(self) -> nn.Module:
-        """The model's, or that spread over processes: made when all have the same weights."""
+        """The body of the model. With several processes it is wrapped, once all have the same weights."""
         return self.share.spread(self.model.body)
 
     @property
@@ -94,7 +94,7 @@ class Classification(Run):
             self.penalty.load_state_dict(part("penalty", tensors))
 
     def weights(self) -> dict[str, Tensor]:
-        """Those of a user's own net have the names that the net itself uses."""
+        """The weights by name. For a user's own net, the names are those of the net itself."""
         return (self.model if self.fingerprint is None else self.model.body).state_dict()
 
     @property
@@ -104,7 +104,7 @@ class Classification(Run):
         return {name: getattr(self.model, name).flatten().tolist() for name in ("mean", "std")}
 
     def load_weights(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Any]) -> None:
-        """From a file of any version. Older files have the whole model."""
+        """Load the weights from a file of any version. Older files contain the whole model."""
         found = dict(tensors)
         if "mean" in rest:
             scale = {name: getattr(self.model, name) for name in ("mean", "std")}
@@ -132,7 +132,7 @@ class Classification(Run):
 
 
 def quality(m: Mapping[str, Any]) -> str:
-    """How good the penalty's estimate of σ is, and the weight if a target moves it."""
+    """Text on how good the penalty's estimate of σ is, and on the weight if a target changes it."""
     weight = f"  λ {m['penalty_weight']:.3g}" if "penalty_weight" in m else ""
     if "sigma_error" not in m:
         return weight
@@ -163,7 +163,7 @@ def trained_on(config: RunConfig, data: DataSet) -> DataSet:
 
 
 def check_names(config: RunConfig) -> None:
-    """Does not look for a user's own net."""
+    """Check that the data set and the net are known. A user's own net is not imported here."""
     check_name(config.data)
     if config.net not in NETS and not is_own(config.net):
         raise NetError(
@@ -197,17 +197,17 @@ def check_start(config: RunConfig, data: DataSet) -> None:
 
 
 def make_optimizer(config: RunConfig, parameters: Iterable[nn.Parameter]) -> SGD | Adam:
-    """Method `l2` is its own weight decay."""
-    decay = config.weight if config.method == "l2" else 0.0
+    """The method `weight-decay` is a setting of the optimizer."""
+    decay = config.weight if config.method == "weight-decay" else 0.0
     if config.optimizer == "sgd":
         return SGD(parameters, config.learning_rate, config.momentum, decay)
     return Adam(config.optimizer, parameters, config.learning_rate, decay)
 
 
 def make_penalty(config: RunConfig, rank: int = 0) -> Penalty | None:
-    """None for `none`, for `l2` (the optimizer's own weight decay) and for `adversarial` (changed images).
+    """None for `none`, for `weight-decay` (the optimizer does it) and for `adversarial` (changed images).
 
-    What is drawn for the samples at hand differs from process to process.
+    Each process draws its own random vectors, since it has other samples.
     """
     common: dict[str, Any] = {"every": config.every, "budget": config.budget or None}
     lazy = {**common, "fraction": config.fraction, "seed": config.seed + rank}
@@ -238,7 +238,7 @@ def make_penalty(config: RunConfig, rank: int = 0) -> Penalty | None:
 
 
 def train_epoch(run: Classification, split: Split, epoch: int, progress: Progress) -> dict[str, Any]:
-    """One pass over the data; everything random in it depends on the seed and the epoch alone."""
+    """One pass over the data. All random numbers depend on the seed and the epoch alone."""
     config, share, begin = run.config, run.share, time.perf_counter()
     generator = torch.Generator().manual_seed(run.seed(epoch))
     torch.manual_seed(run.seed(epoch) + share.rank)  # for dropout
@@ -259,7 +259,7 @@ def train_epoch(run: Classification, split: Split, epoch: int, progress: Progres
         tally.add(share.weight(labels) * len(labels), loss, penalty, accuracy)
         seen.append(share.of(index))
         progress.step_done(len(labels), lambda: tally.words(run.history))
-    if share.world > 1 and run.penalty is not None:  # the next epoch deals the images out otherwise
+    if share.world > 1 and run.penalty is not None:  # the next epoch distributes the images differently
         share_vectors(run.penalty, torch.cat(seen))
     seconds = time.perf_counter() - begin
     loss, penalty, accuracy = (share.averaged(tally.sums()) / len(split)).tolist()
@@ -277,7 +277,7 @@ def train_epoch(run: Classification, split: Split, epoch: int, progress: Progres
 
 
 def _moved_weight(penalty: Penalty | None) -> dict[str, float]:
-    """The weight, if a target moves it."""
+    """The weight, if a target changes it."""
     if isinstance(penalty, NormPenalty) and penalty.steering is not None:
         return {"penalty_weight": penalty.weight}
     return {}
@@ -292,7 +292,10 @@ def scheduled(config: RunConfig, epoch: int) -> float:
 def train_step(
     run: Classification, images: Tensor, labels: Tensor, index: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """One optimizer step; loss, penalty and accuracy of this process's share of the batch."""
+    """Take one optimizer step.
+
+    Returns the loss, penalty and accuracy of this process's share of the batch.
+    """
     config, share, weight = run.config, run.share, run.share.weight(labels)
     images, labels = share.taken(images), share.taken(labels)
     if config.method == "adversarial":
@@ -321,7 +324,7 @@ def train_step(
 
 
 def validate(run: Classification, split: Split, where: str = "validation") -> dict[str, float]:
-    """The scores; an error if the last step of the epoch diverged."""
+    """The scores of `score`. Raises an error if they show that the last step diverged."""
     try:
         scores = score(run.model, split)
     except NonFiniteError as error:

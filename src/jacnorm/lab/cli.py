@@ -1,4 +1,4 @@
-"""The command line: parsing, running, errors in one line, and the options that commands share."""
+"""The command line: parsing, running, errors on one line, and options that commands share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import torch
 from .. import __version__
 from ..errors import JacnormError
 from .errors import UsageError
-from .wording import did_you_mean
+from .wording import did_you_mean, on_one_line
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 KEPT = 1 << 30  # bytes at the end of the heap
@@ -30,7 +30,7 @@ class Parser(argparse.ArgumentParser):
     """Suggests the nearest option when one does not exist."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Unknown options are reported by the command, not by the parser above it."""
+        """As in argparse, but the command itself reports unknown options, not the parser above it."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             hint = did_you_mean(unknown[0].partition("=")[0], list(self._option_string_actions))
@@ -43,7 +43,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def make_parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
-    """With the named command only, or with all commands if none is named."""
+    """A parser with the named command only, or with all commands if none is named."""
     parser = Parser(
         prog="jacnorm",
         description="Measure and regularize the Jacobian of neural networks.",
@@ -60,7 +60,7 @@ def make_parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The exit code: 0, 1 for a run that failed, 2 for a mistake of the user."""
+    """Run a command. Returns the exit code: 0, 1 if a run failed, 2 for a mistake of the user."""
     argv = sys.argv[1:] if argv is None else argv
     args = make_parser(argv).parse_args(argv)
     keep_memory()
@@ -81,7 +81,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fail(error: JacnormError, code: int) -> int:
-    print(f"jacnorm: error: {error}", file=sys.stderr)
+    """Print the error on one line. PyTorch's own messages may have several lines."""
+    print(f"jacnorm: error: {on_one_line(error)}", file=sys.stderr)
     return code
 
 
@@ -90,7 +91,7 @@ def keep_memory() -> None:
 
     Activations are freed at the end of a step and allocated again in the next. By default their memory goes
     back to the system in between and is faulted in again, page by page. That takes a fifth of a LeNet's step.
-    It is for the whole process, so only for processes that are ours. Without glibc nothing happens.
+    This changes the whole process, so we do it only in processes of our own. Without glibc nothing happens.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
@@ -99,7 +100,7 @@ def keep_memory() -> None:
 
 
 def add_command(commands: Any, name: str, summary: str, example: str) -> argparse.ArgumentParser:
-    """A command whose --help ends with an example."""
+    """Add a command. Its --help ends with the example."""
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
         help=summary[0].lower() + summary[1:].rstrip("."),
@@ -123,7 +124,7 @@ def add_data_root(parser: Any) -> None:
 
 
 def use_machine(args: argparse.Namespace) -> torch.device:
-    """Apply --threads, and the device that --device means."""
+    """Apply --threads. Returns the device of --device."""
     need_one_or_more(args, "threads")
     if args.threads is not None:
         torch.set_num_threads(args.threads)
@@ -147,7 +148,7 @@ def choose_device(name: str) -> torch.device:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise UsageError(f"--device {name}: not to be had here ({reason}); try --device auto") from error
+        raise UsageError(f"--device {name}: not available here ({reason}); try --device auto") from error
     return device
 
 

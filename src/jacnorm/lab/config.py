@@ -1,4 +1,4 @@
-"""What defines a run: the settings of classification, and the list of all tasks."""
+"""The settings of a classification run, and the list of all tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .data.own import is_own as is_own_data
 from .nets import is_own
 from .optimizers import NAMES as OPTIMIZERS
 from .settings import ONE_OR_MORE, PART, POSITIVE, Bound, Kind, Quantities, Settings, configured, setting
-from .settings import ConfigError as ConfigError  # others take it from here
+from .settings import ConfigError as ConfigError  # other modules import it from here
 from .settings import target as target_setting
 from .settings import target_quantile as target_quantile_setting
 from .tasks.kinds import DQNSettings, GANSettings, PolicySettings
@@ -22,13 +22,22 @@ from .wording import did_you_mean
 if TYPE_CHECKING:
     from .data import DataSet
 
-METHODS = ("none", "l2", "spectral-bound", "frobenius", "spectral", "analytic", "margin", "adversarial")
+METHODS = (
+    "none",
+    "weight-decay",
+    "spectral-bound",
+    "frobenius",
+    "spectral",
+    "analytic",
+    "margin",
+    "adversarial",
+)
 # Settings that change a method so much that tables give it another name.
 VARIANTS = {
     "spectral": ("warm_start", True, "spectral-warm"),
     "spectral-bound": ("convolution", "kernel", "spectral-bound-kernel"),
 }
-LABELS = (*METHODS, *(label for _, _, label in VARIANTS.values()))  # what a table may call a method
+LABELS = (*METHODS, *(label for _, _, label in VARIANTS.values()))  # names of methods in tables
 # Settings that make a penalty cheaper. They are part of the label, so that an experiment can compare them.
 CHEAPER = ("every", "budget", "precision")
 STEERED = ("target", "target_quantile")
@@ -66,7 +75,7 @@ class RunConfig(Settings):
         0.01,
         "weight of the regularizer, λ",
         Bound(POSITIVE.holds, 'positive; method = "none" has no penalty'),
-        method="l2 spectral-bound frobenius spectral analytic margin",
+        method="weight-decay spectral-bound frobenius spectral analytic margin",
     )
     optimizer: str = setting("sgd", "the optimizer; with Adam begin at a learning rate of 0.001", OPTIMIZERS)
     learning_rate: float = setting(0.01, "learning rate", POSITIVE)
@@ -168,7 +177,7 @@ class RunConfig(Settings):
         for method, (name, value, label) in VARIANTS.items():
             if self.method == label:
                 raise ConfigError(
-                    f'method = "{label}": tables call it so; write method = "{method}" and '
+                    f'method = "{label}": this is its name in tables; write method = "{method}" and '
                     f"{name} = {json.dumps(value)}"
                 )
         super().__post_init__()
@@ -177,7 +186,7 @@ class RunConfig(Settings):
                 f"budget = {self.budget:g} chooses `every` itself: leave out every = {self.every}"
             )
         if self.target_quantile and not self.target:
-            raise ConfigError(f"target_quantile = {self.target_quantile:g} needs a target, which is 0")
+            raise ConfigError(f"target_quantile = {self.target_quantile:g} needs a target above 0")
 
     @property
     def quantities(self) -> Quantities:
@@ -185,7 +194,7 @@ class RunConfig(Settings):
 
     @property
     def label(self) -> str:
-        """What tables call the method: spectral is the paper's, with random starts."""
+        """The name of the method in tables. `spectral` is the paper's method, with random starts."""
         name, value, variant = VARIANTS.get(self.method, ("method", "", ""))
         label, settings = variant if getattr(self, name) == value else self.method, self.relevant()
         usual = type(self).__dataclass_fields__
@@ -199,27 +208,30 @@ class RunConfig(Settings):
 
     @property
     def _data_name(self) -> str:
-        """Without its folders, since it is a part of the name of one."""
+        """The name of the data without folders, since it becomes part of a folder's name."""
         return Path(self.data).stem.replace(":", ".") if is_own_data(self.data) else self.data
 
     @property
     def how_to_read(self) -> dict[str, Any]:
-        """What `load` has to know of a user's own data."""
+        """The arguments of `load` for a user's own data."""
         return {"label": self.label_column, "tokens": self.tokens or bool(self.at)}
 
     @property
     def inputs(self) -> str:
-        """What σ is with respect to."""
+        """The input that σ is measured with respect to, in words."""
         return "the tokens' embedding" if self.how_to_read["tokens"] else "normalized input"
 
     def with_data(self, data: DataSet) -> RunConfig:
-        """With the fingerprint of a user's own data, which tells it from another file under the same name."""
+        """The same settings with the fingerprint of a user's own data.
+
+        It tells apart files with the same name.
+        """
         if not data.own:
             return self
         if self.data_fingerprint not in ("", data.fingerprint):
             raise ConfigError(
                 f"{self.data} has the fingerprint {data.fingerprint}, and these settings are for data with "
-                f"{self.data_fingerprint}: it has changed, or its samples are another draw each time"
+                f"{self.data_fingerprint}: the data has changed, or its samples are random"
             )
         return replace(self, data_fingerprint=data.fingerprint)
 
@@ -250,7 +262,7 @@ KINDS: dict[str, Kind] = {
 
 
 def make_config(settings: Mapping[str, Any]) -> Settings:
-    """The settings of the task that is named, classification by default."""
+    """Settings from a mapping. The key `task` says of which task; the default is classification."""
     task = settings.get("task", "classification")
     if task not in KINDS:
         raise ConfigError(f"task = {task!r}: {did_you_mean(str(task), KINDS)}")

@@ -1,4 +1,4 @@
-"""Mistakes of the user of a command. They end with exit code 2, and failed runs with 1."""
+"""Errors for mistakes of users. A command then ends with exit code 2. A failed run ends with 1."""
 
 from ..errors import JacnormError
 
@@ -8,7 +8,7 @@ class UsageError(JacnormError):
 
 
 class DataError(UsageError):
-    """A data set that is missing, unreadable or not what it should be."""
+    """A data set is missing, unreadable or unusable."""
 
 
 class EvaluationError(UsageError):

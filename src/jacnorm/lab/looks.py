@@ -1,4 +1,4 @@
-"""How methods look in every figure: lines that can be told apart in black and white."""
+"""Colour, line and marker of each method in all figures. Lines can be told apart in black and white."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Look = dict[str, Any]
 # By the names that tables use. Several settings of one method share its colour.
 LOOKS: dict[str, Look] = {
     "none": {"color": "0.35", "linestyle": ":", "marker": "o"},
-    "l2": {"color": "#7a5195", "linestyle": "--", "marker": "s"},
+    "weight-decay": {"color": "#7a5195", "linestyle": "--", "marker": "s"},
     "frobenius": {"color": "#ef5675", "linestyle": "-.", "marker": "^"},
     "spectral": {"color": "#003f5c", "linestyle": "-", "marker": "D"},
     "spectral-bound": {"color": "#ffa600", "linestyle": (0, (5, 1)), "marker": "v"},
@@ -36,7 +36,7 @@ SETTINGS: tuple[Look, ...] = (  # of the second, third, … setting of a method
 
 
 def looks(names: Iterable[str]) -> list[Look]:
-    """For labels such as "spectral" or "spectral, weight = 0.1". Unknown methods get a look that is free.
+    """The look of each label, as "spectral" or "spectral, weight = 0.1". Unknown methods get an unused look.
 
     >>> first, second = looks(["spectral, weight = 0.1", "spectral, weight = 1"])
     >>> first["color"] == second["color"], first["marker"] == second["marker"]

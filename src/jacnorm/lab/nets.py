@@ -18,7 +18,7 @@ from torch.nn.parameter import is_lazy
 from ..errors import InputError
 from ..pytorch.outputs import Name, Output, chosen
 from .errors import UsageError
-from .own_code import made_by
+from .own_code import in_a_line, made_by
 from .tokens import check_vocabulary, find_embedding
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class VGG16(nn.Sequential):
     """Thirteen convolutions with batch norm, five pools and a linear head, for 32×32 images.
 
     The appendix lists eleven convolutions and four pools, which cannot give the (512, 10) head that it
-    also lists; this is the network it names. `width` scales the number of channels.
+    also lists. So this is VGG16 as published. `width` scales the number of channels.
     """
 
     STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
@@ -117,7 +117,10 @@ class ResNet18(nn.Sequential):
 
 
 class Scale(nn.Module):
-    """The mean and standard deviation of each channel, kept with a network; `axes` are behind a channel."""
+    """The mean and standard deviation of each channel, kept with a network.
+
+    `axes` is the number of axes behind the channel.
+    """
 
     mean: Tensor
     std: Tensor
@@ -132,7 +135,7 @@ class Scale(nn.Module):
 class Normalized(Scale):
     """A network on pixels in [0, 1]: channelwise mean 0 and standard deviation 1, then the body.
 
-    Noise and attacks live in pixels; the paper's Jacobian, and with it λ, belongs to the body at
+    Noise and attacks are in pixels. The paper's Jacobian, and so its λ, is that of the body at
     `normalize(x)`.
     """
 
@@ -150,7 +153,7 @@ class Normalized(Scale):
 
 
 class OnTokens(Normalized):
-    """A network on tokens, which stay what they are: J begins at their embedding, `at`."""
+    """A network on tokens. They are not normalized. J begins at their embedding, `at`."""
 
     def __init__(self, body: nn.Module, at: str):
         super().__init__(body, (0.0,), (1.0,), 0)
@@ -161,7 +164,7 @@ class OnTokens(Normalized):
 
 
 class OnPixels(Scale):
-    """A network that was trained on pixels, as the body of `Normalized`: it gets them back."""
+    """The body of `Normalized` for a network that takes pixels: it undoes the normalization."""
 
     def __init__(self, net: nn.Module, mean: tuple[float, ...], std: tuple[float, ...], axes: int = 2):
         super().__init__(mean, std, axes)
@@ -190,7 +193,7 @@ def square(name: str, shape: tuple[int, ...]) -> int:
 def build(name: str, shape: tuple[int, ...], classes: int, width: float = 1.0, output: str = "") -> nn.Module:
     """A net of this file, or what the user's own `package.module:factory()` returns.
 
-    `output` says which one is meant of several that an own net gives.
+    `output` chooses one output of a user's net that returns several.
     """
     if name in NETS:
         if name != "mlp" and len(shape) != 3:
@@ -208,10 +211,10 @@ def build(name: str, shape: tuple[int, ...], classes: int, width: float = 1.0, o
 
 
 class OneOutput:
-    """A hook of a net of a user's own: of all that it returns, the output that is named, or the obvious one.
+    """A forward hook for a user's net. It keeps one output: the one that is named, or the obvious one.
 
-    `tell` gets the name of an output that nobody has named. (A module around the net would change the names
-    of its weights.)
+    `tell` is called with the name of an output that was found. (A module around the net would change the
+    names of its weights.)
     """
 
     def __init__(self, output: Output, tell: Callable[[Name], None]):
@@ -232,11 +235,14 @@ _told: set[tuple[str, Name]] = set()
 def _tell_of_output(net: str, name: Name) -> None:
     if (net, name) not in _told:
         _told.add((net, name))
-        print(f"{net} returns more than a tensor; {name!r} is taken (--output)", file=sys.stderr)
+        print(
+            f"{net} returns more than one tensor; {name!r} is used (--output chooses another)",
+            file=sys.stderr,
+        )
 
 
 def normalized(body: nn.Module, data: DataSet, takes: str = "normalized", at: str = "") -> Normalized:
-    """A network on what a data set has: pixels, the numbers of a table as they are, or tokens."""
+    """The network as a function of the data as stored: pixels, numbers of a table, or tokens."""
     if data.are_tokens:
         return _on_tokens(body, data, at or None)
     scale = data.mean, data.std, data.train.images.dim() - 2
@@ -263,7 +269,10 @@ def weights_digest(net: nn.Module) -> str:
 
 
 def fingerprint(net: nn.Module) -> str:
-    """Of its layers and the shapes of its tensors. What only the code of a forward says is not seen."""
+    """A digest of its layers and the shapes of its tensors.
+
+    Changes in the code of `forward` do not show in it.
+    """
     layers = re.sub(r" at 0x[0-9a-f]+", "", repr(net))  # addresses differ from process to process
     tensors = [*net.named_parameters(), *net.named_buffers()]
     shapes = [f"{name} {'lazy' if is_lazy(tensor) else tuple(tensor.shape)}" for name, tensor in tensors]
@@ -271,17 +280,17 @@ def fingerprint(net: nn.Module) -> str:
 
 
 def check_fits(model: Normalized, data: DataSet) -> None:
-    """One score for each class, or a user's own net gets an obscure error deep in the loss."""
+    """Check that the net takes the data and gives one score per class. Otherwise the loss fails obscurely."""
     shape = tuple(data.train.images.shape[1:])
     try:
         with torch.no_grad():
             output = model.eval()(data.train.images[:2])
-    except InputError as error:  # about its outputs
+    except InputError as error:  # the outputs cannot be used
         raise UsageError(str(error)) from error
-    except Exception as error:  # it may be the user's code, and raise anything
-        raise UsageError(f"the net does not take {data.what} of shape {shape}: {error}") from error
+    except Exception as error:  # a user's code may raise anything
+        raise UsageError(f"the net does not take {data.what} of shape {shape}: {in_a_line(error)}") from error
     if output.shape != (2, len(data.classes)):
         found = tuple(output.shape)
         raise UsageError(
-            f"the net gives {found} for 2 samples; {(2, len(data.classes))} is needed, a score a class"
+            f"the net gives {found} for 2 samples; {(2, len(data.classes))} is needed, one score per class"
         )

@@ -15,8 +15,8 @@ NAMES = ("sgd", *KINDS)
 class SGD:
     """The step of `torch.optim.SGD`, without the hooks and records around it.
 
-    Those take as long as the step itself on a LeNet. Momentum begins at zero, which gives the same numbers
-    as PyTorch's way of copying the first gradient.
+    Those take as long as the step itself on a LeNet. Momentum begins at zero. That gives the same
+    numbers as in PyTorch, which copies the first gradient.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class SGD:
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         for i, velocity in enumerate(self.velocity):
-            if str(i) in tensors:  # older files have none for a parameter that had no gradient yet
+            if str(i) in tensors:  # older files lack the velocity of a parameter without a gradient so far
                 velocity.copy_(tensors[str(i)])
 
     def zero_grad(self) -> None:
@@ -64,7 +64,7 @@ class SGD:
 
 
 class Adam:
-    """PyTorch's Adam or AdamW. The weight decay of AdamW is apart from the gradient."""
+    """PyTorch's Adam or AdamW. AdamW's weight decay does not go through the gradient."""
 
     def __init__(self, name: str, parameters: Iterable[nn.Parameter], learning_rate: float, decay: float):
         self._optimizer = KINDS[name](parameters, learning_rate, weight_decay=decay)
@@ -91,7 +91,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Its settings stay as they are."""
+    """Load the state. The settings do not change."""
     state: dict[int, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         i, name = key.split(".", 1)

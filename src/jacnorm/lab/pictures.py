@@ -1,4 +1,4 @@
-"""Pictures, drawn without any global state of matplotlib's."""
+"""Pictures. The global state of matplotlib is not used."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def sensitivity_picture(
     classes: tuple[str, ...],
     units: str,
 ) -> None:
-    """A histogram of σ, and some images with the directions each is most sensitive to."""
+    """A histogram of σ, and some images with their most sensitive directions."""
     k = vectors.S.shape[1]
     figure = Figure(figsize=(11, 1.9 + 1.4 * k), layout="constrained")
     halves: Any = figure.subfigures(1, 2, width_ratios=(1, 1.6))
     left, right = halves
     axes = left.subplots()
-    axes.set_box_aspect(None if k == 1 else 1.1)  # beside many pictures it would be a tower
+    axes.set_box_aspect(None if k == 1 else 1.1)  # beside many pictures it would be too tall
     draw_histogram(axes, s.sigma.numpy(), "images", f", with respect to {units}")
     right.suptitle(
         "Most sensitive images, and the changes (blue: brighter, red: darker) that\n"
@@ -61,7 +61,7 @@ def sensitivity_picture(
 
 
 def noise_picture(path: Path, levels: Sequence[float], curves: dict[str, list[float]]) -> None:
-    """Accuracy as the noise grows: a line for each method, distinct without colour."""
+    """Accuracy as the noise grows, with one line per method. Lines can be told apart without colour."""
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     for (name, accuracies), look in zip(curves.items(), looks(curves), strict=True):
@@ -83,7 +83,10 @@ def save_figure(figure: Figure, path: Path) -> None:
 
 
 def to_svg(figure: Figure, name: str, caption: str) -> str:
-    """Text stays text, to be small, searched and read aloud; ids of its own, so that many fit in one page."""
+    """The figure as SVG. Text stays text, so it can be searched and read aloud.
+
+    Ids are unique within a page.
+    """
     buffer = io.StringIO()
     with rc_context({"svg.hashsalt": "jacnorm", "svg.fonttype": "none"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
@@ -95,7 +98,7 @@ def to_svg(figure: Figure, name: str, caption: str) -> str:
     text = re.sub(r'^(<svg[^>]*?) width="[^"]*"', r"\1", text)
     text = re.sub(r'^(<svg[^>]*?) height="[^"]*"', r"\1", text)
     width = 96 * figure.get_figwidth()
-    size = f"max-width: {width:.0f}px; min-width: {0.6 * width:.0f}px"  # letters no larger, no tinier
+    size = f"max-width: {width:.0f}px; min-width: {0.6 * width:.0f}px"  # so that letters keep their size
     return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(caption)}" style="{size}"', 1)
 
 
@@ -109,7 +112,7 @@ def _picture(image: Tensor) -> Any:
 
 
 def image_grid(path: Path, images: Tensor, columns: int = 16) -> None:
-    """Pixels from 0 to 1, side by side, one pixel of the file for each of theirs."""
+    """Images side by side, with values from 0 to 1. Each pixel is one pixel of the file."""
     from matplotlib.image import imsave
 
     rows = [np.concatenate([_picture(one) for one in row], 1) for row in images.split(columns)]

@@ -15,7 +15,7 @@ from tqdm import tqdm
 if TYPE_CHECKING:
     from .run import Run
 
-LOG_SECONDS = 30  # least time between two lines about an unfinished epoch in a log file
+LOG_SECONDS = 30  # seconds, at least, between two lines about an unfinished epoch in a log file
 
 
 class Progress:
@@ -67,7 +67,7 @@ class Progress:
         self._seen += amount
         if self._bar is not None:
             self._bar.update(amount)
-            if self._bar.last_print_n == self._bar.n:  # it has just been drawn: time for new numbers
+            if self._bar.last_print_n == self._bar.n:  # the bar has just been drawn
                 self._describe(words())
         elif not self._quiet and time.perf_counter() - self._said > LOG_SECONDS:
             part = ((self._seen - 1) % self._run.work + 1) / self._run.work
@@ -102,7 +102,7 @@ def duration(seconds: float) -> str:
 
 
 class Tally:
-    """Sums over the steps of an epoch. They are computed when they are read, not at each step."""
+    """Sums over the steps of an epoch. They are computed only when they are read."""
 
     def __init__(self) -> None:
         self._images: list[float] = []
@@ -116,7 +116,7 @@ class Tally:
         self._steps.append((loss, penalty, accuracy))
 
     def sums(self) -> Tensor:
-        """Of loss, penalty and accuracy, each times its images."""
+        """The sums of loss, penalty and accuracy, each multiplied by the number of images."""
         if self._steps:
             means = torch.stack([torch.stack(column) for column in zip(*self._steps, strict=True)])
             found = (means * torch.tensor(self._images, device=means.device)).sum(1)

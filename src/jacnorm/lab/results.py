@@ -29,17 +29,17 @@ from typing import IO, Any
 from .errors import UsageError
 from .wording import count
 
-VERSION = 1  # of records without a version, too
-SHOWN = 3  # of a list of runs
+VERSION = 1  # records without a version have it as well
+SHOWN = 3  # runs named in a warning
 Result = dict[str, Any]
 
 
 class ResultError(UsageError):
-    """A result that cannot be used; the message names its file."""
+    """A result cannot be used. The message names its file."""
 
 
 class NewerVersionError(ResultError):
-    """Written by a newer jacnorm: not ours to read or to replace."""
+    """A newer jacnorm wrote the result. This version neither reads nor replaces it."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Results:
     records: Mapping[str, Result] = field(default_factory=dict)  # by the run's id
     newer: Mapping[str, str] = field(default_factory=dict)  # id -> what is wrong: a newer jacnorm wrote it
     damaged: tuple[str, ...] = ()
-    unwanted: tuple[str, ...] = ()  # a warning of records of runs that the experiment does not have
+    unwanted: tuple[str, ...] = ()  # a warning about results of runs that the experiment does not have
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ class Results:
 
 
 def results_file(experiment: Path, folder: Path | None = None) -> Path:
-    """Beside the experiment's file, or in a folder of results."""
+    """The file of results: beside the experiment's file, or in a folder of results."""
     if folder is not None:
         return folder / f"{experiment_name(experiment)}.jsonl"
     own, shared = experiment.with_suffix(".jsonl"), experiment.with_name("results.jsonl")
@@ -91,7 +91,7 @@ def neighbours(file: Path) -> list[Path]:
 
 
 def experiment_file(beside: Path, name: str) -> Path:
-    """The file of an experiment that another file names, by a path without /experiment.toml or .toml."""
+    """The file of an experiment. Another file names it by its path without /experiment.toml or .toml."""
     path = Path(os.path.normpath(beside.parent / name))
     folder = path / "experiment.toml"
     return folder if folder.exists() else path.with_name(f"{path.name}.toml")
@@ -102,7 +102,7 @@ def _has_a_folder(file: Path) -> bool:
 
 
 def read_results(file: Path) -> Results:
-    """Empty if there is no such file."""
+    """The results in a file; empty if there is no such file."""
     whole, part = _file_and_part(file)
     return _of_part(_read_parts(whole), part)
 
@@ -113,7 +113,7 @@ def _of_part(parts: Mapping[str, Results], name: str) -> Results:
 
 
 def written_at(file: Path) -> tuple[int, ...]:
-    """Changes whenever a result is added; empty if there is no such file."""
+    """Numbers that change whenever a result is added; empty if there is no such file."""
     whole, _ = _file_and_part(file)
     try:
         status = whole.stat()
@@ -125,7 +125,7 @@ def written_at(file: Path) -> tuple[int, ...]:
 
 
 def _read_parts(file: Path) -> Mapping[str, Results]:
-    """Parsed once after each change, since sweeps read it often."""
+    """The results of a file by experiment. It is parsed once per change, since sweeps read it often."""
     written = written_at(file)
     return _read(file, *written) if written else {}
 
@@ -139,7 +139,7 @@ def _read(file: Path, *_written: int) -> Mapping[str, Results]:
 
 
 def _parse(file: Path, content: bytes) -> dict[str, Results]:
-    """By the experiment that lines name in `of`; "" for those of the file's own experiment."""
+    """Results by the experiment that a line names in `of`; "" is the file's own experiment."""
     records: defaultdict[str, dict[str, Result]] = defaultdict(dict)
     newer: defaultdict[str, dict[str, str]] = defaultdict(dict)
     damaged = []
@@ -164,7 +164,7 @@ def _record(where: str, line: bytes) -> Result:
     record = _object(where, line)
     needed = ("id", "config", *(("settings",) if "settings" in record else ("test", "history")))
     if missing := [name for name in needed if name not in record]:
-        raise ResultError(f"{where}: has no {missing[0]!r}, so it is not whole")
+        raise ResultError(f"{where}: has no {missing[0]!r}, so it is incomplete")
     return record
 
 
@@ -202,7 +202,7 @@ def select(file: Path, known: Collection[str]) -> Results:
 
 
 def append_result(file: Path, record: Result) -> None:
-    """Add a record, unless it is there already; it is on disk when this returns."""
+    """Add a record, unless the file has it. The record is on disk when this returns."""
     whole, part = _file_and_part(file)
     of = {"of": part} if part else {}
     line = json.dumps({"version": VERSION, **of, **record}, ensure_ascii=False).encode() + b"\n"
@@ -219,7 +219,7 @@ def append_result(file: Path, record: Result) -> None:
 
 
 def is_there(record: Result, found: Results) -> bool:
-    """The same run; or, of the same network, all that was measured, with the same settings."""
+    """Whether the file has this run; for measurements, whether it has all of them with the same settings."""
     before = found.records.get(record["id"])
     if before is None:
         return record["id"] in found.newer
@@ -229,7 +229,7 @@ def is_there(record: Result, found: Results) -> bool:
 
 @contextmanager
 def _locked(file: Path) -> Iterator[IO[bytes]]:
-    """Open for this process alone. The system releases the lock when the process dies, for any reason."""
+    """The file, opened and locked. The system releases the lock when the process dies."""
     while True:
         with file.open("a+b") as opened:
             fcntl.flock(opened, fcntl.LOCK_EX)
@@ -240,7 +240,7 @@ def _locked(file: Path) -> Iterator[IO[bytes]]:
 
 
 def _is_still(opened: IO[bytes], file: Path) -> bool:
-    """It may have been replaced while we waited, by git for one."""
+    """Whether the opened file is still the one on disk. While we waited, git may have replaced it."""
     try:
         return os.path.samestat(os.fstat(opened.fileno()), file.stat())
     except FileNotFoundError:
@@ -256,22 +256,22 @@ def read_result(path: Path) -> Result:
 
 
 def validation_loss(result: Result) -> float:
-    """The loss at the end, by which the paper chooses settings; infinite if the run diverged."""
+    """The final validation loss, infinite if the run diverged. The paper chooses settings by it."""
     return loss(result, "validation_loss")
 
 
 def loss(result: Result, quantity: str, sign: int = 1) -> float:
-    """The last value of a quantity of each epoch; sign = −1 if high values are good."""
+    """The final value of a quantity that each epoch has. With sign = −1 high values are good."""
     return math.inf if has_diverged(result) else sign * float(result["history"][quantity][-1])
 
 
 def has_diverged(result: Result) -> bool:
-    """Such a run has no numbers of the test split; `diverged` says what happened."""
+    """Whether the run diverged. It then has no test numbers, and `diverged` says what happened."""
     return result["test"] is None
 
 
 def short(value: Any) -> Any:
-    """Rounded to six digits: none of these numbers is more exact."""
+    """All numbers rounded to six digits. No measurement here is more exact."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
     if isinstance(value, dict):
@@ -280,7 +280,7 @@ def short(value: Any) -> Any:
 
 
 def add_results(old: Path, file: Path) -> int:
-    """Add results of another file, or of a folder with a file per run; how many. Repeating it is safe."""
+    """Add results of a file, or of a folder with one file per run. Returns how many. Repeating is safe."""
     if old.is_dir():
         found = [read_result(one) for one in sorted(old.glob("*.json"))]
     else:

@@ -1,4 +1,4 @@
-"""A training under way: what a task does, and its share of several processes."""
+"""A training in progress: the interface of a task, and the share of each process."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from .settings import Settings
 
 
 class DivergedError(JacnormError):
-    """Training cannot go on; the message says where it stopped and what to try."""
+    """Training cannot continue. The message says where it stopped and what to try."""
 
-    result: dict[str, Any]  # what there is of one
+    result: dict[str, Any]  # the result so far
 
 
 @dataclass(frozen=True)
 class Share:
-    """Every `world`-th sample of a batch, starting at `rank`: all of it, unless told otherwise."""
+    """The part of a batch for one process: every `world`-th sample from `rank` on. By default all samples."""
 
     rank: int = 0
     world: int = 1
@@ -45,11 +45,14 @@ class Share:
         return batch[self.rank :: self.world]
 
     def taken(self, batch: Tensor) -> Tensor:
-        """The share to compute with: never empty, since all must take the step. (`weight` is zero then.)"""
+        """The share to compute with.
+
+        It is never empty, since all processes take the step. (An extra sample has weight 0.)
+        """
         return self.of(batch) if len(batch) > self.rank else batch[:1]
 
     def weight(self, batch: Tensor) -> float:
-        """The weight of a mean over this share in the average over processes."""
+        """The weight of this share's mean in the average over processes."""
         return len(self.of(batch)) * self.world / len(batch)
 
     def spread(self, body: nn.Module) -> nn.Module:
@@ -71,7 +74,7 @@ class Share:
 
 @contextmanager
 def processes(device: torch.device) -> Iterator[Share]:
-    """This process's share under torchrun, everything without it."""
+    """The share of this process under torchrun. Without torchrun it is everything."""
     if not (dist.is_available() and dist.is_torchelastic_launched()):
         yield Share()
         return
@@ -86,11 +89,11 @@ def processes(device: torch.device) -> Iterator[Share]:
 
 
 class Run(ABC):
-    """A training under way. Each task implements its epoch, its test and its checkpoint."""
+    """A training in progress. Each task implements its epoch, its test and its checkpoint."""
 
-    unit = "steps"  # what progress counts ...
+    unit = "steps"  # the unit of progress ...
     work: int  # ... and how many there are in an epoch
-    fingerprint: str | None = None  # of a user's own net
+    fingerprint: str | None = None  # set for a user's own net
 
     def __init__(self, config: Settings, share: Share):
         self.share = share
@@ -107,7 +110,7 @@ class Run(ABC):
 
     @abstractmethod
     def tensors(self) -> dict[str, Tensor]:
-        """The state that the next epochs need."""
+        """The tensors that the next epochs need, for a checkpoint."""
 
     @abstractmethod
     def load(self, tensors: Mapping[str, Tensor]) -> None: ...
@@ -118,7 +121,7 @@ class Run(ABC):
 
     @property
     def beside_weights(self) -> dict[str, Any]:
-        """What is stored beside the weights and is no tensor."""
+        """Other values that are stored beside the weights."""
         return {}
 
     @abstractmethod
@@ -126,7 +129,7 @@ class Run(ABC):
         """A line about an epoch, for a log file."""
 
     def keep_pictures(self, folder: Path) -> None:  # noqa: B027
-        """Called at the end, for tasks with something to see."""
+        """Write pictures at the end, if the task has any."""
 
     def seed(self, epoch: int) -> int:
         """A different seed for every epoch of every run."""
@@ -144,7 +147,7 @@ class Run(ABC):
 
 
 def environment(device: torch.device | str) -> dict[str, Any]:
-    """Versions and machine of a result."""
+    """The versions and the machine that made a result."""
     return {
         "jacnorm": __version__,
         "torch": torch.__version__,

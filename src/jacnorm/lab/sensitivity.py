@@ -1,4 +1,4 @@
-"""How sensitive a network is, image by image."""
+"""How sensitive a network is, sample by sample."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """σ of each image, and how good the number is."""
+    """σ of each sample, how good the number is, and the predicted class."""
 
     sigma: Tensor  # (N,)
     residual: Tensor  # (N,)
@@ -32,7 +32,7 @@ class Sensitivity:
 def sensitivities(
     model: nn.Module, x: Tensor, *, tol: float = 1e-3, quiet: bool = False, at: str | None = None
 ) -> Sensitivity:
-    """σ of the model at each of the inputs x, chunk by chunk; from the output of the submodule `at` on."""
+    """σ of the model at each input x. With `at`, J begins at the output of this submodule."""
     model.eval()
     parts: list[tuple[Tensor, ...]] = []
     with tqdm(total=len(x), unit=" samples", disable=True if quiet else None, desc="measuring") as bar:
@@ -57,13 +57,13 @@ def _linearized(model: nn.Module, chunk: Tensor, at: str | None, start: int) -> 
 
 @torch.no_grad()
 def directions(model: nn.Module, x: Tensor, k: int, at: str | None = None) -> SingularVectors:
-    """The k directions of change to which the output is most sensitive, for each of a few inputs."""
+    """The k most sensitive directions of each input, with their singular values."""
     found = singular_vectors(linearize(model.eval(), x, at=at), k)
     return SingularVectors(*(part.cpu() for part in found))
 
 
 def summary(s: Sensitivity, labels: Tensor, classes: tuple[str, ...], top: int) -> dict[str, Any]:
-    """The numbers of a report: quantiles overall and for each class, and the most sensitive images."""
+    """The numbers of a report: quantiles overall and per class, and the most sensitive samples."""
     labels = labels.cpu()
     by_class = {
         name: _quantiles(s.sigma[labels == i]) | {"images": int((labels == i).sum())}

@@ -1,4 +1,4 @@
-"""How the settings of a task are declared: once, with default, help, permitted values and the methods that
+"""How the settings of a task are declared: once, with default, help, permitted values, and the methods that
 use them. The command line, the checks of files and the id of a run follow from the fields.
 """
 
@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
@@ -24,9 +24,12 @@ _KINDS = {
 
 Quantities = Mapping[str, tuple[str, int]]
 
+# Earlier names of methods. We still read them. Ids and files keep them, so that earlier results are found.
+FORMER = {"weight-decay": "l2"}
+
 
 class ConfigError(UsageError):
-    """A setting that does not exist or makes no sense."""
+    """A setting does not exist, or its value is not allowed."""
 
 
 class Bound(NamedTuple):
@@ -42,10 +45,11 @@ PART = Bound(lambda v: 0 < v <= 1, "above 0 and at most 1")
 def setting(
     default: Any, text: str, may_be: Bound | tuple[str, ...] | None = None, first: Any = None, **only: str
 ) -> Any:
-    """A field of a config: its default, its help, and a bound or the choices that there are.
+    """A field of a config: its default, its help, and a bound or the possible values.
 
-    `only` names another setting, and the values of it for which this one matters. Otherwise it is ignored and
-    does not change the id. `first` is the default of the first version, if it was different: ids must stay.
+    `only` names another setting, and its values for which this one matters. For other values this setting is
+    ignored and does not change the id. `first` is the default of the first version, if it was another: ids
+    must stay.
     """
     first = default if first is None else first
     conditions = {name: tuple(values.split()) for name, values in only.items()}
@@ -55,18 +59,18 @@ def setting(
 
 
 def target(methods: str) -> Any:
-    """The same in all tasks whose penalties are on a norm."""
+    """The setting `target`, the same in all tasks with a penalty on a norm."""
     return setting(
         0.0,
-        "the mean norm to aim for, as it is measured in training (of frobenius, ‖J‖²); the weight is where "
-        "the search begins. 0 for none",
+        "the mean norm to reach, as measured in training (for frobenius, ‖J‖²); the search for the weight "
+        "begins at --weight. 0 for none",
         Bound(lambda v: 0 <= v < float("inf"), "above 0, or 0 for none"),
         method=methods,
     )
 
 
 def target_quantile(methods: str) -> Any:
-    text = "aim with this quantile of the norms, as 0.95, in the place of the mean; 0 for the mean"
+    text = "aim with this quantile of the norms, as 0.95, instead of the mean; 0 for the mean"
     return setting(
         0.0, text, Bound(lambda v: 0 <= v < 1, "between 0 and 1, or 0 for the mean"), method=methods
     )
@@ -74,8 +78,8 @@ def target_quantile(methods: str) -> Any:
 
 @dataclass(frozen=True)
 class Settings:
-    """What defines a run of any task. Runs with equal settings have equal results, if version and kind of
-    machine are the same.
+    """The settings of a run of any task. Runs with equal settings have equal results, if the version and the
+    kind of machine are the same.
 
     A task adds its own fields, made by `setting`, and gives these their defaults.
     """
@@ -90,7 +94,7 @@ class Settings:
         Bound(lambda v: 0 <= v < 2**63, "a whole number from 0 to 2^63 − 1"),
     )
 
-    # By what a run is chosen: a number of each epoch; 1 if low is good, −1 if high is good.
+    # Runs are compared by this number of the last epoch. 1: low is good, −1: high is good.
     criterion: ClassVar[tuple[str, int]] = ("validation_loss", 1)
     told_by_the_label: ClassVar[set[str]] = {"method"}
 
@@ -103,56 +107,68 @@ class Settings:
             elif may_be and value not in may_be:
                 raise ConfigError(f"{one.name} = {value!r}: {did_you_mean(str(value), may_be)}")
 
+    def stored(self) -> dict[str, Any]:
+        """All settings, as they are written into files."""
+        return asdict(self) | {"method": self._stored_method}
+
     def relevant(self) -> dict[str, Any]:
-        """The settings that matter beside the others."""
+        """The settings that the method uses, as they are written into files."""
+        stored = self.stored()
         return {
-            one.name: getattr(self, one.name)
+            one.name: stored[one.name]
             for one in fields(self)
             if all(getattr(self, other) in values for other, values in one.metadata["only"].items())
         }
 
     @property
+    def _stored_method(self) -> str:
+        return FORMER.get(self.method, self.method)
+
+    @property
     def quantities(self) -> Quantities:
-        """What claims may be about, each with its words and digits, the most important first."""
+        """The quantities for claims and tables, each with its unit and digits.
+
+        The most important comes first.
+        """
         return {}
 
     @property
     def label(self) -> str:
-        """What tables call the method."""
+        """The name of the method in tables."""
         return self.method
 
     @property
     def subject(self) -> str:
-        """What is trained, as a word for the name of a folder."""
+        """The data and the net, for the name of a folder."""
         raise NotImplementedError
 
     @property
     def source(self) -> str:
-        """The data that it needs."""
+        """The data that the run needs."""
         return self.subject
 
     @property
     def architecture(self) -> tuple[Any, ...]:
-        """What a network is built by."""
+        """The settings that determine the network."""
         return (self.subject,)
 
     def with_data(self, data: Any) -> Settings:
-        """With what distinguishes the data of this run from others under the same name."""
+        """The settings with the fingerprint of the data, for tasks on a user's own data."""
         return self
 
     @property
     def own_net(self) -> str | None:
-        """The user's own net, whose code may change."""
+        """The name of a user's own net, whose code may change; else None."""
         return None
 
     @property
     def strength(self) -> str:
-        """How strongly it is regularized, as a word for the name of a folder."""
+        """The strength of the regularizer, for the name of a folder."""
         return f"{self.weight:g}" if "weight" in self.relevant() else ""
 
     @cached_property
     def id(self) -> str:
-        """Readable in front, unique behind.
+        """The name of the run: readable in front, and unique by a digest at the end.
 
         Settings at their first default do not count. So a setting that is added later leaves ids as they are.
         """
@@ -161,18 +177,20 @@ class Settings:
         text = json.dumps(told, sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:10]
         strength = f"-{self.strength}" if self.strength else ""
-        return f"{self.subject}-{self.method}{strength}-s{self.seed}-{digest}"
+        return f"{self.subject}-{self._stored_method}{strength}-s{self.seed}-{digest}"
 
 
 Kind = type[Settings]
 
 
 def configured(kind: Kind, settings: Mapping[str, Any]) -> Settings:
-    """From a mapping; a key that does not exist or a value of the wrong type is an error."""
+    """Settings from a mapping. Raises an error for an unknown key or a value of the wrong type."""
     types = {one.name: type(one.default) for one in fields(kind)}
+    if "method" in settings:
+        settings = {**settings, "method": method_named(settings["method"])}
     for key, value in settings.items():
         if isinstance(value, dict):
-            raise ConfigError(f"[{key}]: settings stand by themselves, not in sections")
+            raise ConfigError(f"[{key}]: write settings without a section")
         if key not in types:
             raise ConfigError(f"there is no setting {key!r}: {did_you_mean(key, types)}")
         if not _fits(value, types[key]):
@@ -180,13 +198,22 @@ def configured(kind: Kind, settings: Mapping[str, Any]) -> Settings:
     return kind(**{key: read_as(types[key])(value) for key, value in settings.items()})
 
 
+def method_named(name: Any) -> Any:
+    """The name of a method today.
+
+    >>> method_named("l2"), method_named("spectral")
+    ('weight-decay', 'spectral')
+    """
+    return next((now for now, before in FORMER.items() if name == before), name)
+
+
 def read_as(kind: type) -> Callable[[Any], Any]:
-    """Converts a value that fits, or a word of the command line, to this type."""
+    """A function that converts a fitting value, or a word of the command line, to this type."""
     return number if kind is float else kind
 
 
 def number(value: float | str) -> float:
-    """A number, or a fraction as people write attacks.
+    """A number, or a fraction as it is usual for the strength of attacks.
 
     >>> number("8/255") == 8 / 255, number("0.03"), number(1)
     (True, 0.03, 1.0)

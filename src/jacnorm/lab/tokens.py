@@ -1,4 +1,4 @@
-"""Tokens: which embedding sees them. J begins there."""
+"""Tokens, and the embedding where J begins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .errors import UsageError
 
 
 def find_embedding(model: nn.Module, tokens: Tensor, at: str | None) -> str:
-    """The name of the `nn.Embedding` that is called with the tokens themselves."""
+    """The name of the `nn.Embedding` that the model calls with the tokens."""
     embeddings = {name: m for name, m in model.named_modules() if isinstance(m, nn.Embedding)}
     if at is not None:
         if at not in embeddings:
@@ -29,9 +29,9 @@ def find_embedding(model: nn.Module, tokens: Tensor, at: str | None) -> str:
     try:
         with torch.no_grad():
             model(tokens)
-    except InputError as error:  # about its outputs
+    except InputError as error:  # the outputs cannot be used
         raise UsageError(str(error)) from error
-    except Exception as error:  # it is the user's code, and may raise anything
+    except Exception as error:  # a user's code may raise anything
         raise UsageError(
             f"the net does not take tokens of shape {tuple(tokens.shape[1:])}, from {int(tokens.min())} "
             f"to {int(tokens.max())}: {error}"
@@ -51,7 +51,7 @@ def _listed(embeddings: dict[str, Any]) -> str:
 
 
 def check_vocabulary(model: nn.Module, at: str, tokens: Tensor, what: str) -> None:
-    """Where the embedding has no row for a token, PyTorch says neither which one nor where."""
+    """Check that the embedding has a row for each token. PyTorch's own error does not name the token."""
     module: Any = model.get_submodule(at)
     bad = (tokens >= module.num_embeddings).nonzero()
     if len(bad):

@@ -5,7 +5,6 @@ Classification is one task. Each other task is a module of its own.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -23,7 +22,7 @@ class Task(Protocol):
     """A module with these functions. Its settings are in `config.KINDS`."""
 
     def check_names(self, config: Any) -> None:
-        """Check that data sets, nets and environments exist, as far as this is quick."""
+        """Check quickly that data sets, nets and environments exist."""
 
     def load(self, config: Any, data_root: Path | str | None, runs: Path) -> Any:
         """The data of a run, from the data sets or from other runs."""
@@ -48,7 +47,7 @@ MODULES = {
 
 
 def task_of(config: Settings) -> Task:
-    """Imported when needed, since tasks have their own dependencies."""
+    """The module of a task. It is imported when needed, since tasks have their own dependencies."""
     try:
         return cast(Task, import_module(f".{MODULES[config.task]}", __package__))
     except ModuleNotFoundError as error:
@@ -67,7 +66,10 @@ def train(
     progress: Progress | None = None,
     share: Share | None = None,
 ) -> dict[str, Any]:
-    """Train to the end, with a checkpoint after every epoch, and return the result (also in result.json)."""
+    """Train to the end, with a checkpoint after every epoch.
+
+    Returns the result, which is in result.json as well.
+    """
     progress, share = progress or Progress(quiet=True), share or Share()
     files = RunFiles(folder)
     with torch.random.fork_rng():
@@ -101,7 +103,7 @@ def train_epochs(run: Run, files: RunFiles, progress: Progress) -> None:
 def result_of(run: Run, test: dict[str, float] | None, device: torch.device | str) -> dict[str, Any]:
     return {
         "id": run.settings.id,
-        "config": asdict(run.settings),
+        "config": run.settings.stored(),
         "test": test,
         "history": run.history,
         **marked(run),

@@ -13,7 +13,14 @@ if TYPE_CHECKING:
 NOTHING = "–"
 
 # Names that people type out of habit.
-HABITS = {"lr": "learning_rate", "lambda": "weight", "lambd": "weight", "batch": "batch_size", "model": "net"}
+HABITS = {
+    "lr": "learning_rate",
+    "lambda": "weight",
+    "lambd": "weight",
+    "batch": "batch_size",
+    "model": "net",
+    "l2": "weight_decay",
+}
 
 
 def count(n: int, what: str) -> str:
@@ -22,6 +29,14 @@ def count(n: int, what: str) -> str:
     ('1 seed', '2 seeds')
     """
     return f"{n} {what}" if n == 1 else f"{n} {what}s"
+
+
+def on_one_line(text: object) -> str:
+    """
+    >>> on_one_line("first line\\n  second line")
+    'first line second line'
+    """
+    return " ".join(str(text).split())
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -35,12 +50,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def in_words(value: object) -> str:
-    """The value of a setting.
+    """The value of a setting as text.
 
     >>> in_words(None), in_words(True), in_words(1e-4), in_words("lenet")
     ('–', 'yes', '0.0001', 'lenet')
     """
-    if value is None:  # the method does not use it
+    if value is None:  # the method does not use the setting
         return NOTHING
     if isinstance(value, bool):
         return "yes" if value else "no"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable
 from functools import cache
 
 import torch
 import torch.distributed as dist
 
+from ..errors import warn
 from .precision import HALF
 from .tracing import while_tracing
 
@@ -57,7 +57,7 @@ def half_pays(dtype: torch.dtype, device: torch.device) -> bool:
 
 @cache
 def _warn(dtype: torch.dtype, why: str) -> None:
-    warnings.warn(f"precision={dtype} {why}: products of J stay in float32.", stacklevel=5)
+    warn(f"precision={dtype} {why}: products of J stay in float32.")
 
 
 def why_not(dtype: torch.dtype, device: torch.device) -> str | None:

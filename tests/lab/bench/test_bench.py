@@ -1,4 +1,4 @@
-"""The benchmark's ways are what they say they are; its numbers land in a page."""
+"""The ways of the benchmark compute what they claim, and its numbers arrive on the page."""
 
 import json
 from dataclasses import replace
@@ -33,7 +33,7 @@ def exact(net):
 
 def gradient(net, sigma):
     net.zero_grad()
-    sigma.sum().backward()  # some ways learn from it
+    sigma.sum().backward()  # some ways learn from the backward pass
     return torch.cat(
         [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in net.parameters()]
     )
@@ -171,7 +171,7 @@ def test_the_command_writes_a_page(tmp_path, monkeypatch, capsys):
 
 
 def test_memory_of_a_linear_map():
-    """The output, its gradient and softmax; the weights' gradient and momentum; with a penalty, its term."""
+    """The output, its gradient and softmax, the weights' gradient and momentum, and the penalty's term."""
     model, size, width = torch.nn.Linear(512, 400, bias=False), 64, 4 * 512 * 400 / 1e6
     samples = torch.randn(size, 512), torch.randint(400, (size,)), torch.arange(size)
     found = memory.growth(model, [w for w in WAYS if w.name == DEFAULT], samples)
@@ -182,7 +182,7 @@ def test_memory_of_a_linear_map():
 
 
 def test_all_networks_one_after_the_other(tmp_path, monkeypatch, capsys):
-    """What another version has measured is measured again; what this one has is not."""
+    """Networks that another version has measured are measured again. Those of this version are not."""
     measured = []
 
     def methods(network, width):
@@ -211,7 +211,7 @@ def test_the_networks_of_the_page_are_nets_and_others_have_every_way():
 
 
 def test_aims():
-    """Of known numbers: in plain steps, in steps by double backward, and of memory."""
+    """From known numbers: in plain steps, in steps by double backward, and in memory."""
     cost = {DEFAULT: 2.36, FROBENIUS: 2.30, DOUBLE: 2.3, PUSH: 1.4}
     vit = {"width": 1.0, "cost": cost, "memory": {}}
     large = {"width": 1.0, "cost": {}, "memory": {"plain": 10.0, DEFAULT: 23.0, PUSH: 17.0}}
@@ -262,15 +262,17 @@ def test_mistakes(capsys):
 
 
 def test_starts_on_a_small_net(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(starts, "WATCHED", 30)  # until all samples have come by
+    monkeypatch.setattr(starts, "WATCHED", 30)  # until all samples were seen
     monkeypatch.setattr(starts, "TRIED", 1)
     out = ["--steps", "30", "--out", str(tmp_path)]
-    for net in ("critic", "LSTM"):  # one beside the other
+    for net in ("critic", "LSTM"):  # side by side
         assert main(["bench", "starts", "--nets", net, *out]) == 0
     assert "| recent samples | 1 | 2.5 |" in capsys.readouterr().out
     found = json.loads((tmp_path / "bench.json").read_text())["starts"]
     assert list(found) == ["critic", "LSTM"]
-    assert all(way["cosine"] > 0.999 for way in found["critic"]["trained"])  # one output: nothing to search
+    assert all(
+        way["cosine"] > 0.999 for way in found["critic"]["trained"]
+    )  # with one output there is nothing to search
     ways = {(way["start"], way["rounds"]): way for way in found["LSTM"]["trained"]}
     assert ways["scores", 3]["products"] == 7
     assert ways["index=", 1]["products"] == 2
@@ -280,7 +282,7 @@ def test_starts_on_a_small_net(tmp_path, monkeypatch, capsys):
 
 
 def test_the_default_start_is_good_or_says_what_to_do():
-    """On the trained nets of the page: a cosine of 0.9, or a warning. "auto" takes what it needs."""
+    """On the trained nets of the page the cosine is 0.9 or more, or there is a warning."""
     found = json.loads((ROOT / "docs/benchmarks/bench.json").read_text())["starts"]
     assert list(found) == [pupil.name for pupil in zoo.PUPILS]
     for net, of in found.items():
@@ -320,7 +322,7 @@ def test_targets_become_a_table_and_a_picture():
 
 def test_each_target_has_a_lesson_that_learns():
     for aim in AIMS:
-        if "MNIST" in aim.name:  # these need data sets
+        if "MNIST" in aim.name:  # these suites need data sets
             continue
         found = course(replace(aim, steps=9), None, aim.middle)
         assert found["steps"] == list(range(1, 10))

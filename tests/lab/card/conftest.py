@@ -1,4 +1,4 @@
-"""Three small classifiers with their data: images, a table, texts; and a card of each."""
+"""Three small classifiers with their data (images, a table, texts), and a card of each."""
 
 from types import SimpleNamespace
 
@@ -45,7 +45,7 @@ GOOD, BAD, NOT = (1, 2), (3, 4), 5
 
 
 class Reader(nn.Module):
-    """Tokens and places, of which both have an embedding, and attention."""
+    """A transformer with two embeddings: of tokens and of positions."""
 
     def __init__(self):
         super().__init__()

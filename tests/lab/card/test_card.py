@@ -1,4 +1,4 @@
-"""What a card says, against numbers that are known."""
+"""The numbers of a card are compared with known ones."""
 
 import math
 from functools import partial
@@ -38,7 +38,7 @@ def test_sigma_of_images_is_that_of_the_jacobian_in_pixels(measured, images):
 
 
 def test_sigma_of_a_table_counts_in_standard_deviations(measured, table):
-    """Whatever the units of the columns, and wherever the model scales them."""
+    """The units of the columns do not matter, nor where the model scales them."""
     x = torch.tensor(table.x)
     std = x.std(0, correction=0)
     model = nn.Sequential(*table.model).double().eval()
@@ -48,7 +48,7 @@ def test_sigma_of_a_table_counts_in_standard_deviations(measured, table):
 
 
 def test_sigma_of_texts_is_that_at_the_embedding(measured, text):
-    assert measured["text"].subject.at == "words"  # not that of the places
+    assert measured["text"].subject.at == "words"  # not the embedding of positions
     model = text.model.eval()
     embedded = model.words(text.x).detach()
     pad = text.x == 0
@@ -82,7 +82,7 @@ def test_margin_reach_and_bound(measured, kind):
 
 
 def test_no_shorter_change_alters_the_class_of_a_linear_model():
-    """`reach` is a length that holds there: at half of it nothing along the worst direction has happened."""
+    """`reach` is never above the exact distance to the boundary, which is known for a linear model."""
     model = made_linear()
     x = torch.rand(40, 1, 3, 3)
     y = model(x).argmax(1)
@@ -103,7 +103,7 @@ def made_linear():
 
 
 def test_the_bound_of_a_scaled_table_knows_no_units(measured, table):
-    """The scales before the first layer count with it: ‖W₁‖‖W₂‖ in standard deviations, nothing more."""
+    """The scales before the first layer count as part of it. The bound is ‖W₁‖‖W₂‖ in standard deviations."""
     scaled, first, _, last = table.model
     std = torch.tensor(table.x).std(0, correction=0).float()
     norms = [
@@ -128,7 +128,7 @@ def test_the_box_of_noise_and_attacks(measured, kind):
 
 
 def test_images_that_are_no_pixels():
-    """Those that somebody has normalized: the box is the range of each channel."""
+    """Normalized images: the box is the range of each channel."""
     x = torch.randn(30, 2, 3, 3) * torch.tensor([1.0, 5.0]).view(2, 1, 1)
     model = nn.Sequential(nn.Flatten(), nn.Linear(18, 3)).eval()
     boxed, p, unit = in_box(make_subject(model, x, torch.arange(30) % 3))
@@ -151,7 +151,7 @@ def test_a_constant_column_is_no_division_by_zero(table):
 
 
 def test_one_changed_token_against_all_of_them(text, monkeypatch):
-    """With enough tries both attacks are the exhaustive search."""
+    """With enough tries both attacks equal the exhaustive search."""
     monkeypatch.setattr("jacnorm.lab.card.embedding.TRIES", 10**6)
     model, x, y = text.model.eval(), text.x[:10], text.y[:10]
     expected = []
@@ -187,7 +187,7 @@ def test_which_embedding(text):
 
 
 def test_an_alarm_is_on_the_first_screen(images, tmp_path):
-    """Gradients that are hidden by rounding: Square sees through, and the card says so."""
+    """Rounding hides the gradients. Square still succeeds, and the card raises the alarm."""
 
     class Steps(nn.Module):
         def __init__(self):
@@ -229,16 +229,16 @@ def test_all_parts_are_there(cards, kind):
 
 
 def test_what_to_beware_of(cards):
-    """The embedding is where J begins: that nothing before it counts is no finding."""
+    """J begins at the embedding. So it is no finding that the weights before it are unused."""
     assert "play no part" not in cards["text"]
-    assert "known only to ±" in cards["images"]  # of eight images
+    assert "known only to ±" in cards["images"]  # with eight images
     assert "A changed token may change the meaning of a text" in cards["text"]
 
 
 def test_directions_are_shown_as_what_they_are(cards):
     assert cards["images"].count('src="data:image/png') == 2 * 2 * 6
     assert "alcohol" in cards["table"]
-    assert "&lt;barbera&gt;" in cards["table"]  # names are text, not markup
+    assert "&lt;barbera&gt;" in cards["table"]  # names are shown as text, not as markup
     assert "<barbera>" not in cards["table"]
     assert 'class="tokens"' in cards["text"]
     shown = cards["text"][cards["text"].index('class="tokens"') :]
@@ -260,7 +260,7 @@ def test_samples_to_attack_are_spread_over_all():
     assert chosen(3, 10).tolist() == [0, 1, 2]
 
 
-# ---- What cannot be ---------------------------------------------------------------------------------
+# ---- Mistakes ---------------------------------------------------------------------------------------
 
 X, Y = torch.rand(12, 4), torch.arange(12) % 3
 NET = partial(nn.Linear, 4, 3)
@@ -272,7 +272,7 @@ class Two(nn.Module):
 
 
 class Undefined(nn.Module):
-    """NaN from the eighth sample of a batch on."""
+    """Its output is NaN from the eighth sample of a batch on."""
 
     def forward(self, x):
         return torch.where(torch.arange(len(x))[:, None] < 7, x, torch.nan)
@@ -285,7 +285,7 @@ class Undefined(nn.Module):
         (NET(), X, Y[:5], {}, "x has 12 samples and y 5 labels"),
         (NET(), X[:0], Y[:0], {}, "x has 0 samples"),
         (NET(), X, Y.float(), {}, r"labels are torch.float32 of shape \(12,\)"),
-        (NET(), X, Y + 1, {}, "label 3 of sample 2 is none of the model's 3 classes, 0 to 2"),
+        (NET(), X, Y + 1, {}, "label 3 of sample 2 is not one of the model's 3 classes, 0 to 2"),
         (NET(), X, Y * 0 + 1, {}, "all 12 labels are 1: a card compares classes"),
         (
             NET(),
@@ -322,7 +322,7 @@ def test_what_is_wrong_is_said_in_a_line(model, x, y, how, message, tmp_path, mo
 
 
 class Packed(nn.Module):
-    """As Hugging Face's models return their logits."""
+    """Returns its logits as Hugging Face's models do."""
 
     def __init__(self, body):
         super().__init__()
@@ -351,7 +351,7 @@ def test_the_numbers_are_those_of_the_logits(output, table, tmp_path, monkeypatc
     torch.testing.assert_close(sigmas(packed), sigmas(plain), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(packed.margin, plain.margin, rtol=1e-4, atol=1e-5)
     assert packed.attack.left == plain.attack.left
-    assert isinstance(model(torch.tensor(table.x).float()), dict)  # as it was
+    assert isinstance(model(torch.tensor(table.x).float()), dict)  # as before
     told = "<dt>output</dt><dd>logits</dd>" in (tmp_path / "card.html").read_text()
     assert told == (output is None)
 
@@ -403,7 +403,7 @@ def test_the_command(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["mlp"], "--net needs --data"),
+        (["mlp"], "a net needs --data"),
         (["mlpp", "--data", "digits"], "there is no net 'mlpp'"),
         (["own_net:small", "--data", "digits", "--weights", "none.pt"], "none.pt: there is no such file"),
         (["mlp", "--data", "digitss"], "did you mean 'digits'"),

@@ -1,4 +1,4 @@
-"""Cards in a real browser: nothing is fetched, nothing sticks out, all fits on paper."""
+"""Cards in a real browser: no requests, nothing sticks out, everything fits on paper."""
 
 import re
 

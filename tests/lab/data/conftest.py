@@ -1,4 +1,4 @@
-"""Small files of each format, and a web server on this machine with the faults of real ones."""
+"""Small files of each format, and a local web server with the faults of real servers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 @dataclass
 class Mirror:
-    """A server of `files`; `asked` collects the path and the Range header of each request."""
+    """A server of `files`. `asked` collects the path and the Range header of each request."""
 
     files: dict[str, bytes]
     ranges: bool = True
@@ -59,12 +59,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body[: self.mirror.dies_after])
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        """Prints nothing."""
 
 
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Mirror]]:
-    """Starts a mirror; call it with the fields of `Mirror`."""
+    """A function that starts a mirror. It takes the fields of `Mirror`."""
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     servers = []
 
@@ -105,7 +105,7 @@ def idx_files() -> dict[str, bytes]:
 
 @pytest.fixture
 def write_idx(idx_files: dict[str, bytes]) -> Callable[..., Path]:
-    """Writes the four files under a folder, gzipped or not, and gives the first one's path."""
+    """Writes the four files under a folder, gzipped or not. Returns the path of the first."""
 
     def write(folder: Path, packed: bool = False, **changed: bytes) -> Path:
         folder.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def move_made(image: Tensor, result: Tensor) -> tuple[int, int, bool]:
-    """Which crop of the padded image, mirrored or not, the result is: found by trying them all."""
+    """The crop of the padded image, and whether it is mirrored. All of them are tried."""
     padded = pad(image, (PADDING,) * 4)
     height, width = image.shape[1:]
     for top in range(2 * PADDING + 1):
@@ -37,7 +37,7 @@ def test_each_result_is_a_crop_of_its_own_image() -> None:
     tops, lefts, mirrored = zip(*moves, strict=True)
     assert set(tops) == set(lefts) == set(range(9))
     assert sum(mirrored) / len(moves) == pytest.approx(0.5, abs=0.1)
-    # Row, column and mirror are drawn apart: among 300 of 162 moves about 137 differ.
+    # Row, column and mirror are drawn independently: 300 draws of 162 moves give about 137 different ones.
     assert len(set(moves)) > 110
 
 

@@ -30,7 +30,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def records() -> dict[str, Records]:
-    """A row of label and pixels for each image of each batch."""
+    """One row per image: its label, then its pixels."""
     draw = np.random.default_rng(0)
     batches = {}
     for name in cifar.BATCHES:
@@ -61,7 +61,7 @@ def python3_pickle(rows: Records, **changed: Any) -> bytes:
 
 
 def python2_pickle(rows: Records) -> bytes:
-    """The opcodes that Python 2 wrote in the published batches."""
+    """A pickle with the opcodes of the published batches, which Python 2 wrote."""
     pixels = rows[:, 1:].tobytes()
     array = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
     dtype = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNN" + b"J\xff\xff\xff\xff" * 2

@@ -8,7 +8,7 @@ from jacnorm.lab.data.dataset import channel_statistics
 
 
 def numbered(count: int, first: int = 0) -> Split:
-    """Images that are all their own label."""
+    """Images whose pixels all equal the label."""
     labels = torch.arange(first, first + count)
     return Split(labels.float().view(-1, 1, 1, 1).expand(-1, 2, 3, 3) / 1000, labels)
 

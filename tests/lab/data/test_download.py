@@ -27,7 +27,7 @@ def target(tmp_path: Path) -> Path:
 
 
 def part_of(target: Path, content: bytes) -> Path:
-    """An earlier attempt's .part."""
+    """The .part file of an earlier attempt."""
     target.parent.mkdir()
     part = target.with_name("file.part")
     part.write_bytes(content)
@@ -39,7 +39,7 @@ def download(target: Path, *mirrors: Any) -> None:
 
 
 def check(target: Path) -> None:
-    """The file is there, complete, and nothing else."""
+    """Checks that the complete file is there, and no other file."""
     assert target.read_bytes() == CONTENT
     assert list(target.parent.iterdir()) == [target]
 
@@ -53,7 +53,7 @@ def test_downloads(target: Path, serve: Serve, sends_length: bool) -> None:
 
 
 def test_who_comes_later_waits(target: Path, serve: Serve) -> None:
-    """As the workers of a sweep do on a machine that has no data yet."""
+    """The workers of a sweep do so on a machine without the data."""
     mirror = serve({"file": CONTENT})
     with ThreadPoolExecutor(8) as workers:
         for done in [workers.submit(download, target, mirror) for _ in range(8)]:
@@ -63,7 +63,7 @@ def test_who_comes_later_waits(target: Path, serve: Serve) -> None:
 
 
 def test_who_waits_for_nothing_gets_the_same_error(target: Path, serve: Serve) -> None:
-    """The first one removes the folder that it made."""
+    """The first process removes the folder that it made."""
     mirror = serve({})
     with ThreadPoolExecutor(8) as workers:
         for done in [workers.submit(download, target, mirror) for _ in range(8)]:
@@ -186,7 +186,7 @@ def test_a_folder_that_may_not_be_written(target: Path, serve: Serve) -> None:
 def test_a_folder_that_the_system_calls_read_only(
     target: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As above, for root too."""
+    """As above. Here `os.access` says so, which holds for root as well."""
     monkeypatch.setattr(os, "access", lambda *_: False)
     server = serve({"file": CONTENT})
     with pytest.raises(DataError, match=r"new: cannot download into it \(no permission\)"):

@@ -153,7 +153,7 @@ def test_a_folder_that_may_not_be_read(tmp_path: Path, write_idx: WriteIdx) -> N
     folder = write_idx(tmp_path / "raw").parent
     folder.chmod(0)
     try:
-        with pytest.raises(DataError, match=r"cannot be read \(Permission denied\); mend its"):
+        with pytest.raises(DataError, match=r"cannot be read \(Permission denied\); change its"):
             read(tmp_path)
     finally:
         folder.chmod(0o700)
@@ -164,5 +164,5 @@ def test_a_folder_that_cannot_be_looked_into(tmp_path: Path, monkeypatch: pytest
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "stat", refuse)
-    with pytest.raises(DataError, match=r"cannot be read \(Permission denied\); mend its"):
+    with pytest.raises(DataError, match=r"cannot be read \(Permission denied\); change its"):
         read(tmp_path)

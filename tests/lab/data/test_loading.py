@@ -21,7 +21,7 @@ def packed(idx_files: dict[str, bytes]) -> dict[str, bytes]:
 
 @pytest.fixture
 def mirror(packed: dict[str, bytes], serve: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The mirror of a set `tiny` in the table."""
+    """A mirror with the set `tiny`, which is put into the table."""
     server = serve(packed)
     first, second, third, fourth = (hashlib.md5(packed[f"{name}.gz"]).hexdigest() for name in FILES)
     md5 = (first, second, third, fourth)

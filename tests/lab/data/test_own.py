@@ -1,4 +1,4 @@
-"""A user's own data: what is read, what is told, and what is wrong with which sample."""
+"""A user's own data: reading it, describing it, and errors that name the wrong sample."""
 
 import pickle
 from importlib.util import find_spec
@@ -78,7 +78,7 @@ def test_images_of_bytes(here, shape):
 
 def test_images_in_another_range_are_told_of(here):
     np.savez("a.npz", x=np.random.default_rng(0).normal(size=(12, 1, 5, 5)), y=np.arange(12) % 2)
-    assert "no pixels from 0 to 1" in load("a.npz").told()
+    assert "not pixels from 0 to 1" in load("a.npz").told()
 
 
 def test_a_class_that_only_the_test_split_has_is_refused(here):
@@ -86,7 +86,7 @@ def test_a_class_that_only_the_test_split_has_is_refused(here):
     np.savez("a.npz", x=x, y=y, x_test=x[:4], y_test=[0, 1, 7, 2])
     with pytest.raises(DataError, match=r"a.npz: x_test\[2\] of the test split has the class '7', which no"):
         load("a.npz")
-    np.savez("a.npz", x=x, y=y, x_test=x[:2], y_test=[0, 1])  # fewer are no mistake
+    np.savez("a.npz", x=x, y=y, x_test=x[:2], y_test=[0, 1])  # the test split may lack a class
     assert load("a.npz").classes == ("0", "1", "2")
     save_images("photos/train")
     save_images("photos/test", classes=("cat", "lynx"))
@@ -104,7 +104,7 @@ def test_a_folder_of_images_by_class(here, mode):
     assert data.test.labels.tolist() == [0, 1]
     dogs = data.train.images[data.train.labels == 1][:, 0] * 255
     assert dogs.min().round() >= 40
-    assert "1 other file left alone" in data.told()
+    assert "1 other file ignored" in data.told()
 
 
 def test_a_folder_with_a_test_split_of_its_own(here):
@@ -196,7 +196,7 @@ BAD_TABLES = {
     "hole": (with_hole(frame()), "kind", r"row 6 has nothing in column 'b'"),
     "word": (with_word(frame()), "kind", r"row 6 has '\?' in column 'b', among numbers"),
     "names": (frame(99).assign(name=[f"n{i}" for i in range(99)]), "kind", r"'name' has 99 different words"),
-    "one class": (frame().assign(kind="red"), "kind", r"one class only, 'red'"),
+    "one class": (frame().assign(kind="red"), "kind", r"there is only one class, 'red'"),
     "amounts": (frame().assign(kind=0.5), "kind", r"row 2 has the label 0.5; classes are needed"),
     "label hole": (frame().assign(kind=[None, *"ab" * 14, "a"]), "kind", r"row 2 has no 'kind'"),
     "a class of one": (frame().assign(kind=["x", *"ab" * 14, "a"]), "kind", r"class 'x' has one sample"),
@@ -237,7 +237,7 @@ BAD_ARRAYS = {
     "no y": ({"x": x}, "arrays x and y are needed, it has x"),
     "nan": ({"x": np.where(np.arange(120).reshape(30, 4) == 70, np.nan, x), "y": y}, r"x\[17\] has nan"),
     "lengths": ({"x": x, "y": y[:9]}, "x has 30 samples and y has 9 labels"),
-    "one class": ({"x": x, "y": y * 0}, "one class only, '0'"),
+    "one class": ({"x": x, "y": y * 0}, "there is only one class, '0'"),
     "amounts": ({"x": x, "y": y + 0.5}, r"x\[0\] has the label 0.5"),
     "words": ({"x": x.astype(str), "y": y}, "x has dtype <U32; numbers are needed"),
     "shape": ({"x": x[:, 0], "y": y}, r"x has shape \(30,\); a table is"),
@@ -257,20 +257,20 @@ def test_arrays_with_a_mistake(here, name):
 
 def test_folders_with_a_mistake(here):
     (here / "empty").mkdir()
-    with pytest.raises(DataError, match="empty: no folders are in it"):
+    with pytest.raises(DataError, match="empty: there are no folders in it"):
         load("empty")
     save_images("sizes", sizes=((8, 8), (9, 8)))
     with pytest.raises(DataError, match=r"cat/1.png: it is 9×8, and sizes/cat/0.png is 8×8"):
         load("sizes")
     save_images("alone", classes=("cat",))
-    with pytest.raises(DataError, match="one class only, 'cat'"):
+    with pytest.raises(DataError, match="there is only one class, 'cat'"):
         load("alone")
     save_images("broken")
     (here / "broken" / "dog" / "3.png").write_bytes(b"no image")
     with pytest.raises(DataError, match=r"dog/3.png: not a readable image"):
         load("broken")
     (here / "broken" / "fish").mkdir()
-    with pytest.raises(DataError, match="broken/fish: no images are in it"):
+    with pytest.raises(DataError, match="broken/fish: there are no images in it"):
         load("broken")
 
 

@@ -13,7 +13,7 @@ from jacnorm.lab.data.cifar import read_pickle
 
 
 class Call:
-    """Pickles as a call of `function`."""
+    """Its pickle calls `function` when it is opened."""
 
     def __init__(self, function: Any, *arguments: Any) -> None:
         self.call = (function, arguments)
@@ -22,7 +22,7 @@ class Call:
         return self.call
 
 
-# Not protocol 5, which rebuilds arrays by a function that no CIFAR10 file needs.
+# Protocol 5 rebuilds arrays by a function that no CIFAR10 file needs.
 @pytest.mark.parametrize("protocol", range(5))
 def test_arrays_and_plain_values(tmp_path: Path, protocol: int) -> None:
     path = tmp_path / "batch"

@@ -10,7 +10,7 @@ from jacnorm.lab.nets import MLP, Normalized
 
 @pytest.fixture(scope="session")
 def trained(digits):
-    """A small network that is right on most digits, and easy to fool."""
+    """A small network that classifies most digits correctly, and is easy to attack."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = Normalized(MLP((64, 48, 10)), digits.mean, digits.std)
@@ -43,10 +43,10 @@ class Linear(nn.Module):
 
 @pytest.fixture(scope="session")
 def linear_three():
-    """Three classes of 16 pixels, and images that it gets right, with the exact distance of each."""
+    """A linear classifier of 16 pixels with three classes, and images with their exact distances."""
     generator = torch.Generator().manual_seed(1)
     weight = torch.randn(3, 16, generator=generator)
-    model = Linear(weight, -weight.sum(1) / 2)  # all logits are zero at the grey image
+    model = Linear(weight, -weight.sum(1) / 2)  # at the grey image all logits are zero
     images = 0.3 + 0.4 * torch.rand(60, 1, 4, 4, generator=generator)
     with torch.no_grad():
         logits = model(images).double()

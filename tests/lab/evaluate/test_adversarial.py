@@ -41,14 +41,14 @@ def test_no_radius_or_no_iterations_is_clean(name, results, trained, few):
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_worst_counts_what_the_last_iterate_misses(name, results):
-    """Also a run at one ε alone is below its own last iterates, and near the run over all ε."""
+    """A run at one ε alone is below its own last iterates as well, and near the run over all ε."""
     r = results[name]
     assert (torch.tensor(r.worst) <= torch.tensor(r.last)).all()
     assert (torch.tensor(r.last) - torch.tensor(r.worst)).max() < 0.05
 
 
 class Pit(nn.Module):
-    """Wrong only near 0.52; from 0.56 on the loss rises away from there."""
+    """It is wrong only near p = 0.52. From 0.56 on the loss rises with p, away from there."""
 
     def forward(self, images):
         p = images.mean((1, 2, 3))
@@ -65,7 +65,7 @@ def test_what_a_smaller_radius_found_counts_for_a_larger_one():
 
 
 def test_tpgd_puts_mistakes_right_in_its_last_iterate_only(trained, few):
-    """It pushes away from the prediction, right or wrong: why `last` may rise and `worst` does not."""
+    """It moves away from the prediction, even a wrong one. So `last` may rise, and `worst` does not."""
     with torch.no_grad():
         wrong = (trained(few.images).argmax(1) != few.labels).nonzero()[:, 0]
     assert len(wrong) > 0

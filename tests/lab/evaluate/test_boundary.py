@@ -1,4 +1,4 @@
-"""Distances that are known: linear classifiers exactly, a two-dimensional net by brute force."""
+"""Known distances: exact ones for linear classifiers, and brute force for a net of two pixels."""
 
 import math
 
@@ -28,7 +28,7 @@ def test_first_order_and_attack_are_exact_on_a_linear_classifier(linear_three):
 
 
 def test_sampled_distance_is_that_of_the_first_ray_to_leave(linear_three):
-    """Along a ray the gap to class k closes by the slope of their difference: the exact radius is known."""
+    """Along a ray the gap to class k closes at a known rate. So the exact radius is known."""
     t = linear_three
     found = sampled_distance(t.model, t.images, directions=40, seed=3)
     rays = unit_rays(t.images, 40, torch.Generator().manual_seed(3)).flatten(2).double()
@@ -112,7 +112,7 @@ def test_misclassified_points_are_left_out_and_counted(trained, few):
 
 def test_points_are_those_that_every_network_gets_right(trained, few):
     class Other(nn.Module):
-        """Right on the class 3 only."""
+        """It classifies only class 3 correctly."""
 
         def forward(self, images):
             return torch.eye(10)[3].expand(len(images), 10) + 0 * images.sum()

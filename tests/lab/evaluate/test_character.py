@@ -1,4 +1,4 @@
-"""Calibration and the loss landscape, against closed forms."""
+"""Calibration and the loss landscape are compared with closed forms."""
 
 import math
 

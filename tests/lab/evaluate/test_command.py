@@ -50,7 +50,7 @@ def test_everything_end_to_end(runs, tmp_path, capsys, monkeypatch):
         assert r["noise"]["seed"] == 0
         warm = r["cost"]["estimation"]["warm"]
         assert (warm is not None) == (r["config"]["method"] == "spectral")
-        if warm is not None:  # vectors kept from training start nearer than random ones
+        if warm is not None:  # stored vectors of the training are better starts than random ones
             assert warm[0] < r["cost"]["estimation"]["random"][0]
     assert len({tuple(r["boundary"]["points"]) for r in records}) == 1
     assert list(map(len, grouped(records).values())) in ([1, 2], [2, 1])
@@ -64,7 +64,7 @@ def test_evaluating_again_adds_to_what_is_there(runs, tmp_path, capsys):
     record = json.loads(file.read_text())
     assert {"noise", "attacks", "calibration"} <= set(record)
     assert set(record["attacks"]) == {"pgd", "square"}
-    common[3] = "20"  # other images: a record of their own
+    common[3] = "20"  # other images have their own record
     assert main([*common, "--noise"]) == 0
     assert set(json.loads(file.read_text())) & {"attacks", "calibration"} == set()
 
@@ -77,7 +77,7 @@ def test_attacks_of_another_strength_take_the_place_of_the_first(runs, tmp_path,
     found = json.loads(file.read_text())["attacks"]
     assert [a["epsilons"] for a in found.values()] == [[8 / 255]] * 2
     assert main(["evaluate", *options, "--attacks", "pgd,tpgd", "--epsilon", "0.2"]) == 0
-    assert "dropped" not in capsys.readouterr().err  # both are measured anew
+    assert "dropped" not in capsys.readouterr().err  # both are measured again
     assert main(["evaluate", *options, "--attacks", "pgd", "--epsilon", "0.1"]) == 0
     assert {name: a["epsilons"] for name, a in json.loads(file.read_text())["attacks"].items()} == {
         "pgd": [0.1]
@@ -117,7 +117,7 @@ def test_what_is_done_is_kept_when_the_rest_fails(runs, tmp_path, capsys, monkey
     assert set(kept["attacks"]) == {"pgd"}
     assert len(kept["noise"]["accuracy"]) == 7
     assert "judge" not in kept
-    # Of other images, nothing is there yet: what there was stays.
+    # There is no record of these images yet. The earlier record stays.
     other = ["--judge", "--images", "30", "--out", str(tmp_path)]
     assert main(["evaluate", str(runs / "none0"), *other]) == 130
     assert json.loads(file.read_text()) == kept
@@ -147,7 +147,7 @@ def test_files_that_are_damaged_are_named(runs, tmp_path, capsys):
 
 
 def test_points_belong_to_the_networks_that_were_compared(runs, tmp_path, capsys):
-    """Distances are of the points that all classify correctly; with other rivals they are others."""
+    """Distances are of the points that all compared networks classify correctly."""
     common = ["--images", "30", "--directions", "2", "--out", str(tmp_path), "--json"]
     one, other, third = (str(runs / name) for name in ("none0", "spectral0", "spectral1"))
     found = []
@@ -244,7 +244,7 @@ def test_the_alarm_when_square_beats_the_gradient():
     assert alarms(record(0.5, 0.5)) == alarms(record(0.4, 0.5)) == []
     (alarm,) = alarms(record(0.5, 0.4))
     assert "Square, which sees no gradient, leaves 40.00% right" in alarm
-    assert alarms(record(0.5, 0.4, images=20)) == []  # two images are no sign of anything
+    assert alarms(record(0.5, 0.4, images=20)) == []  # two images are too few for an alarm
 
 
 @pytest.mark.parametrize(
@@ -252,8 +252,11 @@ def test_the_alarm_when_square_beats_the_gradient():
     [
         ([{"method": "none", "seed": 0}, {"method": "none", "seed": 1}], ["none"]),
         (
-            [{"method": "l2", "weight": 0.1, "seed": 0}, {"method": "l2", "weight": 0.01, "seed": 0}],
-            ["l2, λ = 0.1", "l2, λ = 0.01"],
+            [
+                {"method": "weight-decay", "weight": 0.1, "seed": 0},
+                {"method": "weight-decay", "weight": 0.01, "seed": 0},
+            ],
+            ["weight-decay, λ = 0.1", "weight-decay, λ = 0.01"],
         ),
         (
             [{"method": "none", "epochs": 1, "seed": 0}, {"method": "none", "epochs": 2, "seed": 0}],
@@ -271,7 +274,7 @@ def test_labels_tell_groups_apart(configs, labels):
 
 
 def compared(*runs):
-    """Of (method, epochs, seed, accuracy)."""
+    """The comparison of made records: (method, epochs, seed, accuracy)."""
     return comparison(
         [
             {
@@ -285,12 +288,17 @@ def compared(*runs):
 
 
 def test_seeds_are_averaged_and_screening_runs_stand_apart():
-    told = compared(("l2", 4, 0, 0.5), ("l2", 15, 0, 0.9), ("l2", 15, 1, 0.92), ("none", 15, 0, 0.8))
+    told = compared(
+        ("weight-decay", 4, 0, 0.5),
+        ("weight-decay", 15, 0, 0.9),
+        ("weight-decay", 15, 1, 0.92),
+        ("none", 15, 0, 0.8),
+    )
     full, screening = told.split("\n\nMean")
     assert full.splitlines()[0] == "Mean ± standard deviation over n seeds, epochs = 15:"
-    header, l2, none = full.splitlines()[2:]
+    header, decay, none = full.splitlines()[2:]
     assert header.split("  ")[0] == "method"
-    assert "2  91.00% ± 1.41%  0.5000 ± 0.0000" in l2  # 0.02/√2
+    assert "2  91.00% ± 1.41%  0.5000 ± 0.0000" in decay  # 0.02/√2
     assert none.split()[:3] == ["none", "1", "80.00%"]
     assert "epochs = 4 (not to be compared with 15):" in screening
     assert "50.00%" in screening
@@ -303,7 +311,7 @@ def test_many_methods_or_long_names_still_fit_a_terminal():
             {
                 "id": str(i),
                 "config": {
-                    "method": "l2",
+                    "method": "weight-decay",
                     "batch_size": 32 + i % 2,
                     "weight": 0.1 + i,
                     "epochs": 1,
@@ -317,6 +325,8 @@ def test_many_methods_or_long_names_still_fit_a_terminal():
     )
     assert max(map(len, told.splitlines())) <= 120
     for i in range(12):
-        assert told.count(f"({i + 1}) l2, batch size = {32 + i % 2}, λ = {0.1 + i:g}\n") == 1  # the key
+        assert (
+            told.count(f"({i + 1}) weight-decay, batch size = {32 + i % 2}, λ = {0.1 + i:g}\n") == 1
+        )  # the key
         assert told.count(f"{i / 20:.2%}") >= 1
-    assert told.count("accuracy, noise of variance 0.3") == 2  # columns in two blocks
+    assert told.count("accuracy, noise of variance 0.3") == 2  # the columns are in two blocks

@@ -1,4 +1,4 @@
-"""Errors of the estimates against the SVD; of the times only that they are there."""
+"""Errors of the estimates are compared with the SVD. Of times, only their presence is checked."""
 
 import pytest
 import torch

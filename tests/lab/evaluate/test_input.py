@@ -1,4 +1,4 @@
-"""What no evaluation can use is refused with a reason, by every one of them."""
+"""Every evaluation refuses input that it cannot use, with a reason."""
 
 import json
 
@@ -35,7 +35,7 @@ EVERY = {
 }
 
 
-OF_ANY_NUMBERS = ("calibration", "estimation", "times")  # those of tables are not in [0, 1]
+OF_ANY_NUMBERS = ("calibration", "estimation", "times")  # tables are not in [0, 1]
 
 
 @pytest.mark.parametrize("name", sorted(EVERY.keys() - set(OF_ANY_NUMBERS)))
@@ -55,7 +55,7 @@ def test_bad_input(evaluate, trained, few):
 
 @pytest.mark.parametrize("evaluate", EVERY.values(), ids=EVERY)
 def test_results_become_json_and_the_network_stays(evaluate, trained, few):
-    torch.manual_seed(5)  # not a seed that anything inside would fall back to
+    torch.manual_seed(5)  # no code inside uses this seed by default
     state = torch.get_rng_state()
     before = {name: value.clone() for name, value in trained.state_dict().items()}
     found = evaluate(trained, few).to_json()
@@ -78,7 +78,7 @@ def test_an_output_that_is_no_row_of_logits(few):
 
 
 class Undefined(nn.Module):
-    """NaN for the eighth image."""
+    """Its output is NaN for the eighth image."""
 
     def forward(self, images):
         logits = images.flatten(1)[:, :10]
@@ -105,7 +105,7 @@ def test_measuring_says_where_nan_comes_out(few, monkeypatch):
 
 
 class Root(nn.Module):
-    """NaN above a sum that images of [0, 1] do not reach."""
+    """Its output is NaN above a sum that images in [0, 1] do not reach."""
 
     def forward(self, x):
         return (65 - x).sqrt()

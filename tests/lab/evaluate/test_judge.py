@@ -1,4 +1,4 @@
-"""The judge is at least as hard as its parts, and knows when gradients are masked."""
+"""The judge is at least as strict as each of its attacks, and it notices masked gradients."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from jacnorm.lab.evaluate.minimum_norm import linf_perturbed
 
 
 class Masked(nn.Module):
-    """The same decisions on coarse pixels; rounding has no gradient."""
+    """The same decisions on rounded pixels. Rounding has no gradient."""
 
     def __init__(self, model):
         super().__init__()
@@ -32,7 +32,7 @@ def test_worst_case_over_attacks(trained, few):
 
 
 def test_the_exact_robust_accuracy_of_a_linear_classifier(linear_three):
-    """A point falls to ε in the ∞-norm exactly when some gap is below ε times the 1-norm of the normal."""
+    """An attack in the ∞-norm succeeds exactly if some gap is below ε times the 1-norm of the normal."""
     from jacnorm.lab.data import Split
 
     t = linear_three
@@ -65,14 +65,14 @@ def test_bad_options(trained, few):
 
 
 def test_the_minimum_norm_attack_finds_the_exact_radius_of_a_linear_classifier(linear_three):
-    """In the ℓ∞ ball the distance to a hyperplane is the gap over the 1-norm of its normal."""
+    """In the ∞-norm the distance to a hyperplane is the gap divided by the 1-norm of its normal."""
     t = linear_three
     exact = (t.gaps / t.normals.abs().sum(2)).scatter(1, t.labels[:, None], torch.inf).amin(1)
     found = linf_perturbed(t.model, t.images, t.labels, steps=100)
     radius = (found - t.images).abs().amax((1, 2, 3))
     with torch.no_grad():
         fooled = t.model(found).argmax(1) != t.labels
-    assert fooled.float().mean() > 0.9  # it ends on the boundary, where rounding decides
+    assert fooled.float().mean() > 0.9  # it ends on the boundary, so rounding decides
     assert (radius >= exact * (1 - 1e-4))[fooled].all()
     assert float((radius / exact)[fooled].median()) < 1.1
 

@@ -11,7 +11,7 @@ from jacnorm.lab.evaluate import EvaluationError, white_noise
 
 
 class Above(nn.Module):
-    """Class 1 where the pixels' sum is above half their number."""
+    """It predicts class 1 if the mean pixel is above one half."""
 
     def forward(self, images):
         surplus = (images - 0.5).sum((1, 2, 3))
@@ -19,7 +19,7 @@ class Above(nn.Module):
 
 
 def test_accuracy_is_the_normal_distribution_function():
-    """At distance d from the plane it is right with probability Φ(d/σ); no pixel comes near 0 or 1."""
+    """At distance d from the plane it is right with probability Φ(d/σ). No pixel comes near 0 or 1."""
     distance, pixels = 0.03, 16
     images = torch.full((8000, 1, 4, 4), 0.5 + distance / math.sqrt(pixels))
     variances = (0.0, 0.0004, 0.0016, 0.0036)
@@ -33,7 +33,7 @@ def test_accuracy_is_the_normal_distribution_function():
 
 
 def test_pixels_are_clipped():
-    """Black images under huge noise: half the pixels stay 0, the others become 1, a coin each."""
+    """With huge noise on black images, each pixel is 0 or 1 with probability one half."""
     seen = []
 
     class Watch(nn.Module):

@@ -27,7 +27,7 @@ def seeded(seed):
 
 
 def theirs(attack, few, seed):
-    """What torchattacks finds; it draws from the global state, which is put back."""
+    """The result of torchattacks. It draws from the global state, which is restored."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return attack(few.images, few.labels)
@@ -76,7 +76,7 @@ def test_squares_shrink_on_the_same_schedule(torchattacks, trained):
 
 
 class Watched(nn.Module):
-    """Remembers every batch it is asked about."""
+    """A network that remembers each batch."""
 
     def __init__(self, model):
         super().__init__()
@@ -88,7 +88,7 @@ class Watched(nn.Module):
 
 
 def test_apgd_asks_about_the_same_images(torchattacks, trained, few):
-    """Step by step, where nothing is fooled: ours lets go of an image that is."""
+    """Step by step, as long as no image is fooled. Ours stops attacking a fooled image."""
     radius = 4 / 255
     attack = torchattacks.APGD(trained, eps=radius, steps=30, seed=0)
     stands = few.take((~fooled(trained, theirs(attack, few, 0), few.labels)).nonzero()[:, 0])

@@ -104,7 +104,7 @@ def test_calibration_stays_within_100_percent():
 
 
 def test_a_method_has_one_colour_in_all_figures():
-    groups = {"spectral": [record("spectral")], "l2": [record("l2")]}
+    groups = {"spectral": [record("spectral")], "weight-decay": [record("weight-decay")]}
     expected = {name: LOOKS[name]["color"] for name in groups}
     for figure in (alone(noise, frame(**groups)), attacks(frame(**groups)), calibration(frame(**groups))):
         containers = figure.axes[0].containers

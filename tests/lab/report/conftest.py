@@ -13,7 +13,7 @@ from jacnorm.lab.reproduce.catalog import find_items
 from jacnorm.lab.reproduce.runs import subjects
 
 EXPERIMENTS = Path(__file__).parents[3] / "paper"
-RANKS = {"none": 0, "l2": 1, "spectral-bound": 2, "frobenius": 3, "spectral": 4, "spectral-warm": 5}
+RANKS = {"none": 0, "weight-decay": 1, "spectral-bound": 2, "frobenius": 3, "spectral": 4, "spectral-warm": 5}
 
 
 def accuracies(label):

@@ -270,7 +270,7 @@ def test_training_is_counted_once_and_without_the_time_that_it_stood_still(tmp_p
 OWN = """
 title = "Mine"
 [grid]
-method = ["none", "l2"]
+method = ["none", "weight-decay"]
 seed = [0, 1]
 """
 
@@ -281,7 +281,7 @@ def mine(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("my.toml").write_text(OWN)
     for config in read_experiment(Path("my.toml")).runs:
-        publish(Path("my.jsonl"), config, 90.0 + config.seed + (config.method == "l2"))
+        publish(Path("my.jsonl"), config, 90.0 + config.seed + (config.method == "weight-decay"))
 
 
 def test_a_page_of_an_own_experiment(mine, capsys):
@@ -324,7 +324,7 @@ def test_a_sweep_ends_with_its_table_and_the_next_command(mine, monkeypatch, cap
     monkeypatch.setattr("jacnorm.lab.sweep.pool.LocalPool.run_all", lambda self, configs, watch: watch([]))
     assert main(["sweep", "my.toml"]) == 0
     told = capsys.readouterr().out
-    assert "none    2  90.50 ± 0.71  2.00 ± 0.00" in told
+    assert "none          2  90.50 ± 0.71  2.00 ± 0.00" in told
     assert told.endswith("\nAs a page: jacnorm report my.toml\n")
 
 
@@ -351,10 +351,11 @@ def test_links_of_markdown_lead_somewhere(page):
     assert len(links) >= len(headings)  # the contents, and from claims to how they are judged
 
 
-REMARKS = """# Is l2 better? Yes, by a little.
+REMARKS = """# Is weight decay better? Yes, by a little.
 remarks = '''
 On all
-of it: {accuracy: l2 - none}, {-accuracy: none - l2} and {accuracy@../my: none}, σ < {sigma%: l2}.
+of it: {accuracy: weight-decay - none}, {-accuracy: none - weight-decay} and {accuracy@../my: none},
+σ < {sigma%: weight-decay}.
 
 In short.
 '''"""
@@ -365,38 +366,43 @@ def test_remarks_with_computed_numbers_go_where_the_numbers_go(mine, tmp_path, c
     mine.parent.mkdir()
     mine.write_text(REMARKS + OWN)
     for config in read_experiment(mine).runs:
-        publish(mine.with_suffix(".jsonl"), config, 80.0 + config.seed + 0.5 * (config.method == "l2"))
+        publish(
+            mine.with_suffix(".jsonl"), config, 80.0 + config.seed + 0.5 * (config.method == "weight-decay")
+        )
     told = "On all of it: 0.50, 0.50 and 90.50, σ < 200."
     assert main(["report", str(mine), "--markdown", "my.md"]) == 0
     assert f"<p>{told.replace('<', '&lt;')}</p>\n<p>In short.</p>" in Path("more.html").read_text()
     assert f"\n\n{told}\n\nIn short.\n" in Path("my.md").read_text()
     assert main(["reproduce", str(mine), "--reuse-only"]) == 0
     assert f"\n\n{told}\n\nIn short.\n" in capsys.readouterr().out
-    assert question(mine) == ("Is l2 better?", "Yes, by a little.")
-    mine.write_text(REMARKS.replace("l2 - none", "l2 - nune") + OWN)
+    assert question(mine) == ("Is weight decay better?", "Yes, by a little.")
+    mine.write_text(REMARKS.replace("weight-decay - none", "weight-decay - nune") + OWN)
     assert main(["report", str(mine)]) == 2
-    assert "{accuracy: l2 - nune}: accuracy is not known of 'nune'" in capsys.readouterr().err
+    assert "{accuracy: weight-decay - nune}: accuracy is not known of 'nune'" in capsys.readouterr().err
 
 
 def test_numbers_of_what_is_not_there_are_left_open(mine, tmp_path):
     file = tmp_path / "my.toml"
-    assert with_numbers("{accuracy: l2}", file, lambda name: {}) == "–"
-    nothing = {"accuracy": pd.DataFrame(columns=["l2", "none"], dtype=float), "paper": pd.DataFrame()}
-    text = "{accuracy: l2 - none}, {accuracy%: l2}, {paper: l2}"
+    assert with_numbers("{accuracy: weight-decay}", file, lambda name: {}) == "–"
+    nothing = {
+        "accuracy": pd.DataFrame(columns=["weight-decay", "none"], dtype=float),
+        "paper": pd.DataFrame(),
+    }
+    text = "{accuracy: weight-decay - none}, {accuracy%: weight-decay}, {paper: weight-decay}"
     assert with_numbers(text, file, lambda name: nothing) == "–, –, –"
 
 
 CLAIM = """
 [[claims]]
-text = "l2 is better"
-more = "l2"
+text = "Weight decay is better"
+more = "weight-decay"
 less = "none"
 """
 SHORT = """
 [[summary]]
 outcome = "OUTCOME"
-claims = ["my: l2 is better"]
-text = "By {accuracy@my: l2 - none}, see [there](checks/README.md#my) and [elsewhere](checks/README.md#x)."
+claims = ["my: Weight decay is better"]
+text = "By {accuracy@my: weight-decay - none}: [there](checks/README.md#my), [elsewhere](checks/README.md#x)."
 """
 
 
@@ -406,12 +412,14 @@ def test_a_sentence_stands_only_while_its_claims_come_out_so(mine, outcome, tmp_
     for seed in range(3):
         for config in read_experiment(Path("my.toml")).runs:
             if config.seed == seed:
-                publish(Path("my.jsonl"), config, 90 + (1 + 0.01 * seed) * (config.method == "l2"))
+                publish(Path("my.jsonl"), config, 90 + (1 + 0.01 * seed) * (config.method == "weight-decay"))
     Path("page.toml").write_text(SHORT.replace("OUTCOME", outcome))
     assert main(["report", "--experiments", "."]) == 0
-    stands = 'By 1.01, see <a href="#my">there</a> and elsewhere.' in Path("report.html").read_text()
+    stands = 'By 1.01: <a href="#my">there</a>, elsewhere.' in Path("report.html").read_text()
     assert stands == (outcome == "holds")
-    warned = "'my: l2 is better' and others: not all of them does not hold" in capsys.readouterr().err
+    warned = (
+        "'my: Weight decay is better' and others: not all of them does not hold" in capsys.readouterr().err
+    )
     assert warned == (not stands)
 
 

@@ -107,8 +107,11 @@ def test_a_bad_claim_is_told_before_anything_is_trained(tmp_path):
 @pytest.mark.parametrize(
     ("claim", "message"),
     [
-        ('quantity = "pdg"\nmore = "none"\nless = "l2"', "quantity = 'pdg': choose one of noise, pgd"),
-        ('more = "none"\nless = "l2"', "quantity = 'accuracy': choose one of noise, pgd"),
+        (
+            'quantity = "pdg"\nmore = "none"\nless = "weight-decay"',
+            "quantity = 'pdg': choose one of noise, pgd",
+        ),
+        ('more = "none"\nless = "weight-decay"', "quantity = 'accuracy': choose one of noise, pgd"),
         ('quantity = "pgd"\nrises_with = "sampled"', "quantity = 'sampled': choose one of noise, pgd"),
         (
             'quantity = "pgd"\nmore = "nune"\nless = "none"',

@@ -71,7 +71,7 @@ rounds = [1, 3]
 
 
 class InThisProcess:
-    """A pool that saves the seconds which each new process needs to import torch."""
+    """A pool that trains in this process. New processes would need seconds to import torch."""
 
     trained: ClassVar[list[str]] = []
 

@@ -19,16 +19,16 @@ net = "lenet"
 learning_rate = {rate}
 epochs = 20
 [grid]
-method = ["none", "l2"]
+method = ["none", "weight-decay"]
 seed = [0, 1, 2]
 [screening]
 epochs = {epochs}
 [paper]
 none = [94.0, 0.2]
-l2 = [95.0, 0.1]
+weight-decay = [95.0, 0.1]
 """
-LAST = {"none": [93.0, 93.2, 93.4], "l2": [94.8, 95.0, 95.2]}
-BEST = {"none": [93.9, 94.0, 94.1], "l2": [94.8, 95.0, 95.2]}
+LAST = {"none": [93.0, 93.2, 93.4], "weight-decay": [94.8, 95.0, 95.2]}
+BEST = {"none": [93.9, 94.0, 94.1], "weight-decay": [94.8, 95.0, 95.2]}
 
 
 def experiment(folder, name, rate, epochs):
@@ -52,7 +52,7 @@ def publish(experiment, config, last, best):
     Store(experiment.results, experiment.results.parent / "no-runs").publish(config, result)
 
 
-def complete(experiment, methods=("none", "l2")):
+def complete(experiment, methods=("none", "weight-decay")):
     for config in experiment.all_runs:
         if config.label in methods:
             publish(experiment, config, LAST[config.label][config.seed], BEST[config.label][config.seed])
@@ -69,11 +69,11 @@ def test_each_cell_by_both_readings(tmp_path):
     table = experiment(tmp_path, "table1-kmnist", 0.01, 10)
     complete(table)
     found = readings([[table]])
-    none, l2 = found.tables[0].rows
+    none, decay = found.tables[0].rows
     assert none[:4] == ("hand-made, none", "94.00 ± 0.20", "93.20 ± 0.20", "−0.80")
     assert none[4] == f"{errors(LAST['none'], 94.0, 0.2):.1f}".replace("-", "−") == "−5.5"
     assert none[5:] == ("94.00 ± 0.10", "+0.00", "+0.0", "10 epochs, n = 3")
-    assert l2[2:5] == ("95.00 ± 0.20", "+0.00", "+0.0")
+    assert decay[2:5] == ("95.00 ± 0.20", "+0.00", "+0.0")
 
 
 def test_all_cells_together(tmp_path):
@@ -95,7 +95,7 @@ def test_a_cell_rests_on_the_longest_screening_that_is_whole(tmp_path):
     table = experiment(tmp_path, "table1-kmnist", 0.01, 10)
     longer = experiment(tmp_path, "longer", 0.001, 20)
     complete(table)
-    complete(longer, ["l2"])
+    complete(longer, ["weight-decay"])
     found = readings([[table, longer]])
     assert [row[-1] for row in found.tables[0].rows] == ["10 epochs, n = 3", "20 epochs, n = 3"]
     assert [row[:2] for row in found.tables[1].rows[2:]] == [

@@ -22,13 +22,13 @@ title = "Table 1, hand-made"
 data = "kmnist"
 net = "lenet"
 [grid]
-method = ["none", "l2", "spectral"]
+method = ["none", "weight-decay", "spectral"]
 warm_start = [false, true]
 weight = [0.001, 0.01, 0.1]
 seed = [0, 1, 2]
 [paper]
 none = [94.36, 0.26]
-l2 = [95.58, 0.05]
+weight-decay = [95.58, 0.05]
 spectral = [96.61, 0.14]
 [[claims]]
 text = "Spectral is more accurate than none"
@@ -38,11 +38,11 @@ less = "none"
 SCREENING = "[screening]\nepochs = 10\n"
 ACCURACY = {
     "none": [94.0, 94.5, 95.0],  # mean 94.5, sd 0.5
-    "l2": [95.5, 95.6, 95.7],  # mean 95.6, sd 0.1
+    "weight-decay": [95.5, 95.6, 95.7],  # mean 95.6, sd 0.1
     "spectral": [96.4, 96.6, 96.8],  # mean 96.6, sd 0.2
     "spectral-warm": [96.9, 96.7, 96.8],  # mean 96.8, sd 0.1
 }
-CHOSEN = {"l2": 0.001, "spectral": 0.01, "spectral-warm": 0.1}
+CHOSEN = {"weight-decay": 0.001, "spectral": 0.01, "spectral-warm": 0.1}
 
 
 def is_chosen(config):
@@ -72,7 +72,11 @@ def test_what_can_be_told_of_a_table(complete):
     """An epoch of these took a minute; its accuracy is known by the epoch as well."""
     quantities = table1(complete).quantities
     assert set(quantities["seconds"].stack()) == {60.0}
-    assert list(quantities["accuracy"]["l2"]) == list(quantities["best_accuracy"]["l2"]) == [95.5, 95.6, 95.7]
+    assert (
+        list(quantities["accuracy"]["weight-decay"])
+        == list(quantities["best_accuracy"]["weight-decay"])
+        == [95.5, 95.6, 95.7]
+    )
 
 
 def test_the_table(experiment, complete):
@@ -82,7 +86,7 @@ def test_the_table(experiment, complete):
     # −0.01/√(0.2²/3 + 0.14²/5) = −0.0761.
     assert accuracy.rows == (
         ("none", "3", "94.50 ± 0.50", "94.36 ± 0.26", "+0.14", "+0.4", "2.00 ± 0.00"),
-        ("l2", "3", "95.60 ± 0.10", "95.58 ± 0.05", "+0.02", "+0.3", "2.00 ± 0.00"),
+        ("weight-decay", "3", "95.60 ± 0.10", "95.58 ± 0.05", "+0.02", "+0.3", "2.00 ± 0.00"),
         ("spectral", "3", "96.60 ± 0.20", "96.61 ± 0.14", "−0.01", "−0.1", "2.00 ± 0.00"),
         ("spectral-warm", "3", "96.80 ± 0.10", "–", "–", "–", "2.00 ± 0.00"),
     )
@@ -102,7 +106,7 @@ def test_the_table(experiment, complete):
     ended = "1.000 ± 0.000"
     assert settings.rows == (
         ("none", "0.01", "32", "–", "0.200", "–", ended, "1 of 1"),
-        ("l2", "0.01", "32", "*0.001", "0.200", "0.300", ended, "3 of 3"),
+        ("weight-decay", "0.01", "32", "*0.001", "0.200", "0.300", ended, "3 of 3"),
         ("spectral", "0.01", "32", "0.01", "0.200", "0.300", ended, "3 of 3"),
         ("spectral-warm", "0.01", "32", "*0.1", "0.200", "0.300", ended, "3 of 3"),
     )
@@ -110,12 +114,12 @@ def test_the_table(experiment, complete):
 
 def test_agreement_with_the_paper_in_words(experiment, complete):
     assert table1(experiment).notes[2] == (
-        "Within 2 standard errors of the paper's mean: “none”, “l2”, “spectral”."
+        "Within 2 standard errors of the paper's mean: “none”, “weight-decay”, “spectral”."
     )
-    other = replace(experiment, paper={**experiment.paper, "none": [99.0, 0.1], "l2": [90.0, 0.1]})
+    other = replace(experiment, paper={**experiment.paper, "none": [99.0, 0.1], "weight-decay": [90.0, 0.1]})
     assert table1(other).notes[2] == (
         "Within 2 standard errors of the paper's mean: “spectral”; further below: “none”; "
-        "further above: “l2”."
+        "further above: “weight-decay”."
     )
     alone = replace(experiment, paper={"none": [99.0, 0.1]})
     assert table1(alone).notes[2] == (
@@ -136,14 +140,14 @@ def test_epochs_that_might_count(experiment):
     # Last 91, 93, 92; means 92, 93⅓, 92⅓; at the lowest loss 90, 95, 90; at best 95 in epochs 2, 1, 2.
     early = ("91.67 ± 2.89 (1)", "95.00 ± 0.00 (2)", "94.36 ± 0.26")
     assert epochs.rows == (("none", "3", "92.00 ± 1.00", "92.56 ± 0.69", *early),)
-    claim = {"text": "x", "quantity": "best_accuracy", "more": "l2", "less": "none"}
-    full(experiment, {"l2": [95.5, 95.4, 95.6]}, is_chosen)
+    claim = {"text": "x", "quantity": "best_accuracy", "more": "weight-decay", "less": "none"}
+    full(experiment, {"weight-decay": [95.5, 95.4, 95.6]}, is_chosen)
     (found,) = table1(replace(experiment, claims=read_claims("", [claim]))).verdicts
     # 0.5, 0.4, 0.6 above 95: s.e. 0.1/√3, t = 8.66; ± 4.3027 s.e.; p = 1 − t/√(2 + t²)
-    assert found.evidence == "l2 − none = +0.50 [+0.25, +0.75] points of accuracy, p = 0.013, n = 3"
+    assert found.evidence == "weight-decay − none = +0.50 [+0.25, +0.75] points of accuracy, p = 0.013, n = 3"
     claim["quantity"] = "late_accuracy"
     (found,) = table1(replace(experiment, claims=read_claims("", [claim]))).verdicts
-    assert found.evidence.startswith("l2 − none = +2.94 [")  # 95.5 − 92.556
+    assert found.evidence.startswith("weight-decay − none = +2.94 [")  # 95.5 − 92.556
     held_out = experiment.with_protocol("held-out")  # whose epochs are looked at on other images
     screen(held_out, loss)
     full(held_out, ACCURACY, is_chosen)
@@ -208,7 +212,9 @@ def test_a_cut_file_is_named_and_skipped(experiment, complete):
 
 
 def test_a_file_of_a_newer_version_is_named_and_skipped(experiment, complete, tmp_path, capsys):
-    (newer,) = (run for run in experiment.runs if run.label == "l2" and run.seed == 2 and is_chosen(run))
+    (newer,) = (
+        run for run in experiment.runs if run.label == "weight-decay" and run.seed == 2 and is_chosen(run)
+    )
     line = changed(experiment.results, newer, lambda text: text.replace('"version": 1', '"version": 2'))
     section = table1(experiment)
     (warning,) = section.warnings
@@ -235,18 +241,18 @@ def test_files_of_other_runs_are_named_and_skipped(experiment, complete):
 
 def test_a_sweep_under_way_shows_what_is_there(experiment):
     for config in experiment.screening_runs():
-        if config.label == "none" or (config.label == "l2" and config.weight < 0.05):
+        if config.label == "none" or (config.label == "weight-decay" and config.weight < 0.05):
             publish(experiment.results, config, 50.0, loss(config))
     full(experiment, {"none": [94.0]}, is_chosen)
     section = table1(experiment)
     assert section.notes[-1] == (
         "Still missing: 7 of 10 screening runs, so choices are provisional; 2 of 3 seeds of none; 3 of 3 "
-        "seeds of l2; all runs of spectral; all runs of spectral-warm."
+        "seeds of weight-decay; all runs of spectral; all runs of spectral-warm."
     )
     accuracy, settings, epochs, _ = section.tables
     assert accuracy.rows == (
         ("none", "1 of 3", "94.00", "94.36 ± 0.26", "−0.36", "–", "2.00"),
-        ("l2", "0 of 3", "–", "95.58 ± 0.05", "–", "–", "–"),
+        ("weight-decay", "0 of 3", "–", "95.58 ± 0.05", "–", "–", "–"),
         ("spectral", "0 of 3", "–", "96.61 ± 0.14", "–", "–", "–"),
         ("spectral-warm", "0 of 3", "–", "–", "–", "–", "–"),
     )
@@ -281,7 +287,9 @@ def test_whatever_the_grid_varies_is_among_the_settings_chosen(experiment):
 
 def test_how_far_it_is(experiment, complete):
     assert table1(experiment).under_way == ""
-    (lost,) = (run for run in experiment.runs if run.label == "l2" and run.seed == 2 and is_chosen(run))
+    (lost,) = (
+        run for run in experiment.runs if run.label == "weight-decay" and run.seed == 2 and is_chosen(run)
+    )
     changed(experiment.results, lost, lambda line: None)
     assert table1(experiment).under_way == "11 of 12 runs in full"
 
@@ -297,12 +305,12 @@ def test_the_whole_grid_is_chosen_from_by_mean_loss(experiment):
     grid = replace(experiment, screening_epochs=None)
     lucky = {0: 0.1, 1: 0.9, 2: 0.9}
     for config in grid.runs:
-        if config.label == "l2":
+        if config.label == "weight-decay":
             mean = lucky[config.seed] if config.weight == 0.01 else {0.001: 0.5, 0.1: 0.6}[config.weight]
             publish(grid.results, config, 90 + config.seed, mean)
     runs = read_runs(grid)
     ((label, choice),) = runs.choices.iterrows()
-    assert (label, choice["config"].weight) == ("l2", 0.001)
+    assert (label, choice["config"].weight) == ("weight-decay", 0.001)
     assert (choice["loss"], choice["compared"], choice["settings"]) == (0.5, 3, 3)
     assert list(runs.networks["seed"]) == [0, 1, 2]
     assert table1(grid).notes[0] == "The whole grid: 10 settings, each with 3 seeds, 50 epochs."
@@ -311,18 +319,18 @@ def test_the_whole_grid_is_chosen_from_by_mean_loss(experiment):
 def test_a_grid_under_way_is_chosen_from_where_most_seeds_are(experiment):
     grid = replace(experiment, screening_epochs=None)
     for config in grid.runs:
-        if config.label == "l2" and (config.weight == 0.1 or config.seed == 0):
+        if config.label == "weight-decay" and (config.weight == 0.1 or config.seed == 0):
             publish(grid.results, config, 90.0, 0.6 if config.weight == 0.1 else 0.1)
     ((_, choice),) = read_runs(grid).choices.iterrows()
     assert (choice["config"].weight, choice["compared"]) == (0.1, 1)  # one seed is not compared with three
-    assert "settings of l2, so their choices are provisional" in table1(grid).notes[-1]
+    assert "settings of weight-decay, so their choices are provisional" in table1(grid).notes[-1]
 
 
 def test_a_setting_that_diverged_is_compared_and_never_chosen(experiment):
     for config in experiment.screening_runs():
-        if config.label == "l2" and config.weight == 0.001:
+        if config.label == "weight-decay" and config.weight == 0.001:
             diverge(experiment.results, config)
-        elif config.label == "l2":
+        elif config.label == "weight-decay":
             publish(experiment.results, config, 10.0, 0.4)
     ((_, choice),) = read_runs(experiment).choices.iterrows()
     assert (choice["config"].weight, choice["compared"], choice["settings"]) == (0.01, 3, 3)
@@ -335,19 +343,27 @@ def test_a_method_that_always_diverged_is_not_missing(screening, experiment, tmp
     for config in first:
         diverge(experiment.results, config)
     section = table1(experiment)
-    assert f"; and {len(first) - 8} more. Nothing else is there of l2, none, spectral" in section.notes[-1]
+    assert (
+        f"; and {len(first) - 8} more. Nothing else is there of none, spectral, spectral-warm, weight-decay"
+        in section.notes[-1]
+    )
     assert (section.tables, section.verdicts, section.under_way) == ((), (), "")
     content = collect([Item(tmp_path / "experiments" / f"{experiment.name}.toml", experiment)])
     assert (content.trained, content.time) == ("", "0 seconds")
 
 
 def test_a_seed_that_diverged_is_neither_counted_nor_missing(experiment, complete):
-    (lost,) = (run for run in experiment.runs if run.label == "l2" and run.seed == 1 and is_chosen(run))
+    (lost,) = (
+        run for run in experiment.runs if run.label == "weight-decay" and run.seed == 1 and is_chosen(run)
+    )
     changed(experiment.results, lost, lambda line: None)
     diverge(experiment.results, lost)
     section = table1(experiment)
-    assert section.notes[-1] == "Diverged, so never chosen and without an accuracy: l2 0.001 s1, epochs 50."
-    assert section.tables[0].rows[1][:2] == ("l2", "2 of 3")
+    assert (
+        section.notes[-1]
+        == "Diverged, so never chosen and without an accuracy: weight-decay 0.001 s1, epochs 50."
+    )
+    assert section.tables[0].rows[1][:2] == ("weight-decay", "2 of 3")
     assert section.under_way == ""
     assert {i for i, _ in section.tables[0].best} == {2}
 
@@ -361,7 +377,7 @@ def test_a_method_whose_seed_diverged_is_not_the_highest(experiment, complete):
 
 def test_nothing_is_the_highest_while_runs_are_to_come(experiment):
     screen(experiment, loss)
-    full(experiment, {"none": ACCURACY["none"], "l2": ACCURACY["l2"]}, is_chosen)
+    full(experiment, {"none": ACCURACY["none"], "weight-decay": ACCURACY["weight-decay"]}, is_chosen)
     assert table1(experiment).tables[0].best == set()
 
 
@@ -371,7 +387,9 @@ def test_of_methods_that_the_paper_does_not_compare_none_is_the_highest(experime
 
 
 def test_failed_runs_are_tried_again_when_asked(experiment, complete, tmp_path, monkeypatch, capsys):
-    (lost,) = (run for run in experiment.runs if run.label == "l2" and run.seed == 1 and is_chosen(run))
+    (lost,) = (
+        run for run in experiment.runs if run.label == "weight-decay" and run.seed == 1 and is_chosen(run)
+    )
     store = Store(experiment.results, tmp_path / "runs")
     changed(experiment.results, lost, lambda line: None)
     for _ in range(MAX_ATTEMPTS):
@@ -390,8 +408,8 @@ def test_failed_runs_are_tried_again_when_asked(experiment, complete, tmp_path, 
     assert main(command) == 1
     told = capsys.readouterr()
     assert f"failed  {lost.id}  no luck" in told.err
-    assert "1 run failed; mend the cause, then go on with --retry" in told.err
-    assert "1 of 3 seeds of l2" in told.out
+    assert "1 run failed; fix the cause, then continue with --retry" in told.err
+    assert "1 of 3 seeds of weight-decay" in told.out
     assert main([*command, "--retry"]) == 0
     assert "missing" not in capsys.readouterr().out
 

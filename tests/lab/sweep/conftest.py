@@ -8,7 +8,7 @@ from jacnorm.lab.sweep.pool import carry_out, order
 
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory):
-    """What runs end with when nobody kills anything: here in this process, one after the other."""
+    """The results of runs that nobody kills, made in this process, one after the other."""
 
     @cache
     def results(epochs=EPOCHS):

@@ -1,4 +1,4 @@
-"""What the tests of sweeps share: small runs, results without their timing, the command in a process."""
+"""Shared by the tests of sweeps: small runs, results without times, the command in its own process."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import time
 from jacnorm.lab.config import RunConfig
 from jacnorm.lab.sweep.store import Store
 
-EPOCHS = 20  # of a tenth of a second or less: long enough to be killed in
+EPOCHS = 20  # epochs of a tenth of a second or less: long enough to kill a run within one
 TIMING = {"seconds", "images_per_second", "sigma_cost"}
 
 
@@ -18,13 +18,13 @@ def runs_of(epochs=EPOCHS, seeds=(0, 1, 2)):
 
 
 def experiment(runs):
-    """The text of a file that asks for these."""
+    """The text of an experiment's file with these runs."""
     base = f"{{epochs = {runs[0].epochs}, batch_size = {runs[0].batch_size}}}"
     return f'title = "Small"\nbase = {base}\ngrid = {{seed = {[run.seed for run in runs]}}}'
 
 
 def damaged_run(store):
-    """One that fails whenever it is tried."""
+    """A run that fails at every attempt."""
     run = RunConfig(seed=9, epochs=2)
     store.run_folder(run).mkdir(parents=True)
     (store.run_folder(run) / "checkpoint.safetensors").write_bytes(b"nonsense")
@@ -40,7 +40,7 @@ def log_of(store, run):
 
 
 def found(folder):
-    """The results without what depends on the machine's mood."""
+    """The results without times and environment."""
     results = {}
     for line in (folder / "small.jsonl").read_text().splitlines():
         result = json.loads(line)
@@ -59,12 +59,12 @@ def command(folder, runs, *options):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # all that it starts can be told from the rest
+        start_new_session=True,  # so that its processes can be found
     )
 
 
 def wait_for_progress(store, runs):
-    """Until an epoch more is finished than now."""
+    """Waits until one more epoch is finished."""
     before, until = sum(store.epoch(run) for run in runs), time.monotonic() + 180
     while sum(store.epoch(run) for run in runs) <= before:
         assert time.monotonic() < until
@@ -72,5 +72,5 @@ def wait_for_progress(store, runs):
 
 
 def is_under_way(store, run):
-    """With half of it to come, so that what is done to it now is done in time."""
+    """Whether a run is training and not half done, so that there is time to interrupt it."""
     return 1 <= store.epoch(run) < EPOCHS // 2 and store.is_running(run)

@@ -1,4 +1,4 @@
-"""What is told before anything is trained."""
+"""Messages before the training starts."""
 
 import re
 import sys
@@ -23,7 +23,7 @@ NET = "from torch import nn\ndef small():\n    return nn.Sequential(nn.Flatten()
 
 
 class InThisProcess:
-    """A pool that saves the seconds which each new process needs to import torch."""
+    """A pool that trains in this process. New processes would need seconds to import torch."""
 
     def __init__(self, store, data_root, device, workers):
         self.store, self.data_root, self.device = store, data_root, device
@@ -36,15 +36,15 @@ class InThisProcess:
 
 @pytest.fixture
 def here(tmp_path, monkeypatch, capsys):
-    """A folder of one's own; says what the command told on stdout and stderr."""
+    """Runs a command in an own folder. Returns its stdout and stderr."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", ["", *sys.path])
-    monkeypatch.setattr("sys.dont_write_bytecode", True)  # of a file that changes within a second
+    monkeypatch.setattr("sys.dont_write_bytecode", True)  # the file changes within a second
     monkeypatch.setattr("jacnorm.lab.commands.sweep.LocalPool", InThisProcess)
     Path("my.toml").write_text(SWEEP)
 
     def call(*args, code=0):
-        sys.modules.pop("mynets", None)  # each command is a new process to a user
+        sys.modules.pop("mynets", None)  # for a user each command is a new process
         assert main(list(args)) == code
         return capsys.readouterr()
 
@@ -58,7 +58,7 @@ def test_a_net_whose_code_has_changed(here):
     assert here("sweep", "my.toml", "--status").err == ""
     (run,) = map(str, Path("runs").iterdir())
 
-    Path("mynets.py").write_text(NET.format("Tanh()"))  # the same parameters
+    Path("mynets.py").write_text(NET.format("Tanh()"))  # with the same parameters
     told = here("sweep", "my.toml", "--status")
     assert "1 of 1 runs done" in told.out
     assert "warning: mynets:small: 1 run in my.jsonl and runs had another net of this name" in told.err
@@ -66,7 +66,7 @@ def test_a_net_whose_code_has_changed(here):
     error = here("evaluate", run, code=2).err
     assert re.fullmatch(r"jacnorm: error: runs/\S+ was trained with another mynets:small: .*\n", error)
 
-    # Half a run is of another net, too.
+    # An unfinished run is of another net as well.
     Path("my.jsonl").unlink()
     assert "1 run in my.jsonl and runs had another" in here("sweep", "my.toml", code=2).err
     error = here("train", "--resume", "--out", run, code=2).err
@@ -87,14 +87,14 @@ def test_weights_from_before_fingerprints(here):
     tensors, rest = checkpoint.load(Path("run/weights.safetensors"))
     before = {f"body.{name}": tensor for name, tensor in tensors.items()}
     before |= {name: torch.tensor(rest[name]).view(1, 1, 1) for name in ("mean", "std")}
-    save_file(before, "run/weights.safetensors")  # with the names of then, and without all the rest
+    save_file(before, "run/weights.safetensors")  # with the names of earlier versions, and without newer keys
     here("evaluate", "run")
     Path("mynets.py").write_text(NET.format("Linear(10, 10)"))
     assert "was trained with another mynets:small" in here("evaluate", "run", code=2).err
 
 
 def test_ours_have_no_fingerprint(here):
-    """Results of before stay what they were."""
+    """Results of earlier versions stay valid."""
     told = here("train", "--epochs", "1", "--batch-size", "512", "--quiet", "--json").out
     assert '"fingerprint"' not in told
 
@@ -149,7 +149,7 @@ def published(self, configs, watch):
 
 
 def test_a_second_stage_is_told(here, monkeypatch):
-    grid = "method = ['none', 'spectral', 'l2']\nweight = [0.1, 1.0]\nseed = [3, 4]"
+    grid = "method = ['none', 'spectral', 'weight-decay']\nweight = [0.1, 1.0]\nseed = [3, 4]"
     base = "epochs = 2\nbatch_size = 512"
     Path("my.toml").write_text(f"[base]\n{base}\n[grid]\n{grid}\n[screening]\nepochs = 1")
     follows = "a second stage follows: the best of each method in full, 6 runs of 2 epochs"

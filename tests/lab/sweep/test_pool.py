@@ -1,4 +1,4 @@
-"""The loop that all pools share, with workers that end as the test says."""
+"""The loop that all pools share. The test decides how workers end."""
 
 from dataclasses import dataclass, field
 
@@ -43,7 +43,7 @@ class Scripted:
 
 @dataclass(kw_only=True)
 class ScriptedPool(Pool):
-    """`script` has how each attempt of each run ends; runs without one are done at once."""
+    """`script` says how each attempt of a run ends. A run without a script is done at once."""
 
     script: dict = field(default_factory=dict)
     started: list = field(default_factory=list)
@@ -99,12 +99,12 @@ def test_failures_are_counted_with_their_reasons(tmp_path):
     assert pool.store.failures(RUNS[0]) == ["reason 0", "reason 1", "reason 2"]
     assert pool.store.has_failed(RUNS[0])
     assert not pool.store.is_done(RUNS[0])
-    assert pool.store.is_done(RUNS[1])  # at its last attempt
+    assert pool.store.is_done(RUNS[1])  # in its last attempt
     assert seeds(pool.started).count(0) == seeds(pool.started).count(1) == MAX_ATTEMPTS
 
 
 def test_a_run_that_another_sweep_gives_up_is_not_tried_again(tmp_path):
-    pool = pool_in(tmp_path, slots=0)  # nothing starts here while the other one is at it
+    pool = pool_in(tmp_path, slots=0)  # nothing starts here while the other sweep trains it
 
     def watch(running):
         if pool.store.has_failed(RUNS[2]):
@@ -144,7 +144,7 @@ def test_waits_while_there_is_no_room(tmp_path):
 
 
 def test_a_report_that_some_epochs_lack_is_no_column(tmp_path):
-    """Where the penalty pays nothing in an epoch it says nothing of itself."""
+    """In an epoch without penalty there is no report of it."""
     store, config = Store(tmp_path / "results.jsonl", tmp_path / "runs"), RUNS[0]
     history = [{"validation_loss": 1.0, "sigma_error": -0.1}, {"validation_loss": 0.5}]
     store.publish(config, {"id": config.id, "config": {}, "test": {}, "history": history})

@@ -1,4 +1,4 @@
-"""A real cluster of two machines, as far as Ray can tell, and real kills."""
+"""A cluster of two machines, which Ray takes for real, and real kills."""
 
 import importlib.util
 import os
@@ -30,7 +30,7 @@ from jacnorm.lab.sweep.ray import ClusterError, RayPool, RayWorker
 from jacnorm.lab.sweep.run import status
 from jacnorm.lab.sweep.store import MAX_ATTEMPTS
 
-# Not beside others that look for free ports of this machine, nor twice at a time.
+# Never at the same time as other tests that look for free ports, nor twice at the same time.
 pytestmark = pytest.mark.xdist_group("processes that meet")
 RUNS = runs_of(seeds=(0, 1))
 
@@ -39,7 +39,7 @@ RUNS = runs_of(seeds=(0, 1))
 def cluster():
     """Two machines with room for one run each."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    before = set(children())  # other tests' helpers, which stay until the end
+    before = set(children())  # processes of other tests, which stay until the end
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     cluster.add_node(num_cpus=1)
     started = set(children()) - before
@@ -60,14 +60,14 @@ def assert_gone(processes):
 def of_session(number):
     found = []
     for process in psutil.process_iter():
-        with suppress(ProcessLookupError):  # it has just ended
+        with suppress(ProcessLookupError):  # the process has just ended
             if os.getsid(process.pid) == number:
                 found.append(process)
     return found
 
 
 def processes_of(store, run):
-    """Those that trained it, by what its log says."""
+    """The processes that trained a run, by its log."""
     return re.findall(r"^On \S+, process (\d+)\.$", log_of(store, run), flags=re.MULTILINE)
 
 
@@ -117,7 +117,7 @@ def test_a_machine_that_is_lost_costs_an_epoch_and_no_attempt(tmp_path, cluster,
         assert ("Its machine was lost" in log_of(store, run)) == (run in lost)
         assert ("Going on after epoch" in log_of(store, run)) == (run in lost)
     processes = [number for run in RUNS for number in processes_of(store, run)]
-    assert len(set(processes)) == len(processes) == 3  # none was used twice
+    assert len(set(processes)) == len(processes) == 3  # no process was used twice
 
 
 def test_a_folder_that_a_machine_does_not_see_ends_the_sweep(tmp_path, cluster, monkeypatch):
@@ -133,13 +133,13 @@ def test_a_result_may_come_late_but_not_never(tmp_path, cluster, monkeypatch):
     store = store_in(tmp_path)
     with ray_module._connected(cluster.address):
         worker = RayWorker(RUNS[0], store, ray.put(0))
-        assert worker.poll() is None  # the file server may need a moment
+        assert worker.poll() is None  # a file server may show the result late
         monkeypatch.setattr(ray_module, "LATE_SECONDS", 0)
         with pytest.raises(ClusterError, match=r"small.jsonl is not there on .* share"):
             worker.poll()
         store.publish(RUNS[0], {"id": RUNS[0].id, "config": {}, "test": {}, "history": []})
         assert worker.poll().reason is None
-        failed = RayWorker(RUNS[0], store, ray.put(1))  # and its log is not to be seen yet either
+        failed = RayWorker(RUNS[0], store, ray.put(1))  # and shows the log late as well
         assert failed.poll().reason == "ended with code 1"
 
 
@@ -151,7 +151,7 @@ def test_room_is_made_of_whole_machines(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(ray, "nodes", lambda: machines)
     assert make()._slots() == 1 + 3
     assert make(workers=2)._slots() == 2
-    assert make(cpus_per_run=2)._slots() == 1  # of one machine, whatever the others have left
+    assert make(cpus_per_run=2)._slots() == 1  # the processes of one machine
     assert make(gpus_per_run=1)._slots() == 1
     assert make(gpus_per_run=0.5)._slots() == 2
     pool = make(gpus_per_run=1)
@@ -177,8 +177,8 @@ def test_what_the_command_began_with_ray_it_can_end_without(tmp_path, undisturbe
     first = command(tmp_path, [run], "--engine", "ray")
     wait_for_progress(store, [run])
     started = of_session(first.pid)
-    assert len(started) > 4  # Ray's own, too
-    os.killpg(first.pid, signal.SIGINT)  # what Ctrl-C does
+    assert len(started) > 4  # Ray's own processes as well
+    os.killpg(first.pid, signal.SIGINT)  # Ctrl-C sends this signal
     out, error = first.communicate(timeout=120)
     assert first.returncode == 130
     assert "Traceback" not in error
@@ -187,7 +187,7 @@ def test_what_the_command_began_with_ray_it_can_end_without(tmp_path, undisturbe
     assert not store.is_done(run)
     assert_gone(started)
     kept = store.epoch(run)
-    assert carry_out(order(run, store, None, "cpu", threads=1)) == 0  # what a process without Ray does
+    assert carry_out(order(run, store, None, "cpu", threads=1)) == 0  # a process without Ray does the same
     assert kept >= 1
     assert found(tmp_path) == {run.id: undisturbed()[run.id]}
 
@@ -231,7 +231,7 @@ def test_a_token_that_is_missing(init, monkeypatch, capfd):
         ray_module._connected("auto"),
     ):
         pass
-    assert capfd.readouterr().err == ""  # Ray says it many times
+    assert capfd.readouterr().err == ""  # Ray would print the message many times
 
 
 def test_without_ray(tmp_path, capsys, monkeypatch):

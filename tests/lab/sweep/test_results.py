@@ -1,4 +1,4 @@
-"""One file that is only added to: a kill at any moment loses no finished record and doubles none."""
+"""Lines are only added to the file. A kill at any moment loses no finished record and doubles none."""
 
 import json
 import os
@@ -63,8 +63,8 @@ def test_what_is_measured_of_a_network_comes_in_parts(tmp_path):
     }
     for one in (part("noise", 5, 1), part("pgd", 5, 2), part("square", 5, 3), part("pgd", 5, 99)):
         append_result(file, one)
-    assert len(ids(file)) == 3  # the last was there
-    append_result(file, part("pgd", 7, 4))  # with other settings: measured again
+    assert len(ids(file)) == 3  # the last record was there
+    append_result(file, part("pgd", 7, 4))  # measured again with other settings
     found = read_results(file).records["a"]
     assert (found["noise"], found["attacks"]) == (1, {"pgd": 4, "square": 3})
     assert {name: how["images"] for name, how in found["settings"].items()} == {
@@ -103,7 +103,7 @@ def wait_for(condition):
 
 
 def test_processes_that_are_killed_while_they_write(tmp_path):
-    """What one has said to be written is there, once; the next one goes on."""
+    """A record that a process has reported is in the file once. The next process continues."""
     file, dice, said = tmp_path / "my.jsonl", random.Random(0), set()
     for _ in range(4):
         process, size = writer(file, 0, 100_000), file.stat().st_size if file.exists() else 0
@@ -113,7 +113,7 @@ def test_processes_that_are_killed_while_they_write(tmp_path):
         said |= set(map(int, process.communicate()[0].split()))
         found = read_results(file)
         assert {f"run-{i}" for i in said} <= set(found.records)
-        assert len(found.damaged) <= 1  # at the most the last line
+        assert len(found.damaged) <= 1  # at most the last line
     append_result(file, run(-1))
     there = ids(file)
     assert len(set(there)) == len(there) > 40
@@ -121,7 +121,7 @@ def test_processes_that_are_killed_while_they_write(tmp_path):
 
 
 def test_processes_that_write_at_once(tmp_path):
-    """Each of them all the runs, as two sweeps on one folder may."""
+    """Each process writes all runs, as two sweeps on one folder do."""
     file = tmp_path / "my.jsonl"
     processes = [writer(file, 0, 40) for _ in range(3)]
     assert [process.wait(timeout=120) for process in processes] == [0, 0, 0]
@@ -131,7 +131,7 @@ def test_processes_that_write_at_once(tmp_path):
 
 
 def test_a_file_that_was_replaced_while_we_waited_for_it(tmp_path, monkeypatch):
-    """As git does when it pulls: what is written must not go into the old one."""
+    """git does this when it pulls. New lines must not go into the old file."""
     file, lock = tmp_path / "my.jsonl", __import__("fcntl").flock
     append_result(file, run(1))
     replaced = []
@@ -160,7 +160,7 @@ def test_results_lie_beside_their_experiment(tmp_path):
 
 
 def test_experiments_of_a_folder_share_a_file(tmp_path):
-    """Each has its own lines, also of one run, and those of the others are beside it."""
+    """Each experiment has its own lines, even if two share a run. The others are its neighbours."""
     checks = tmp_path / "paper" / "checks"
     checks.mkdir(parents=True)
     shared = checks / "results.jsonl"
@@ -178,14 +178,14 @@ def test_experiments_of_a_folder_share_a_file(tmp_path):
     assert read_results(a).damaged == read_results(b).damaged == (f"{shared}, line 3: cut short",)
     append_result(a, run(3))
     assert ids(shared) == ["run-1", "run-1", "run-3"]
-    (checks / "b.jsonl").touch()  # a file of its own comes first
+    (checks / "b.jsonl").touch()  # an own file comes first
     assert results_file(checks / "b.toml") == checks / "b.jsonl"
     assert add_results(b, checks / "b.jsonl") == 1
     assert read_results(checks / "b.jsonl").records == {"run-1": {"version": 1, **run(1)}}
 
 
 def test_results_of_before_are_carried_over_by_one_command(tmp_path, monkeypatch, capsys):
-    """A user's own folder, where each run had a file of its own."""
+    """A folder of an earlier version, with one file per run."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my.toml").write_text("grid = {seed = [0, 1]}")
     old = tmp_path / "results" / "my"

@@ -1,4 +1,4 @@
-"""What is said of a sweep, from files alone."""
+"""The status of a sweep, which is read from files alone."""
 
 import io
 import json
@@ -34,7 +34,7 @@ def test_status(store):
             f"  running  spectral-warm 0.01 s2 ({LOCKED.id})  epoch 2/50\n"
             f"  failed   spectral-warm 0.01 s1 ({FAILED.id})  reason 2"
         )
-    assert status(store, RUNS).waiting == ((LOCKED, 2), (WAITING, 0))  # what was stopped is not lost
+    assert status(store, RUNS).waiting == ((LOCKED, 2), (WAITING, 0))  # a stopped run is not lost
     assert f"  waiting  spectral-warm 0.01 s2 ({LOCKED.id})  epoch 2/50" in str(status(store, RUNS))
     assert WAITING.id not in str(status(store, RUNS))
 
@@ -59,9 +59,9 @@ def test_names_tell_runs_apart():
         "none s0, learning_rate 0.01",
         "none s0, learning_rate 0.1",
     ]
-    assert names([RunConfig(net="lenet"), RunConfig(method="l2", net="lenet")])[warm_id(net="lenet")] == (
-        "spectral-warm 0.01 s0"
-    )
+    assert names([RunConfig(net="lenet"), RunConfig(method="weight-decay", net="lenet")])[
+        warm_id(net="lenet")
+    ] == ("spectral-warm 0.01 s0")
 
 
 def warm_id(**settings):
@@ -105,12 +105,12 @@ def test_a_log_file_hears_of_runs_under_way(store, capsys, monkeypatch):
         now[0] = 62.0
         view.watch([LOCKED])
     *_, last = capsys.readouterr().err.splitlines()
-    # 50 were done before, 50 are given up, and 20 took a minute: 80 are left.
+    # 50 runs were done before, 50 are given up, and 20 took a minute. So 80 are left.
     assert last == "120 of 200 epochs, about 4:04 left; 2/4 runs; spectral-warm 0.01 s2 20/50"
 
 
 def test_the_bar_counts_a_run_once(store, monkeypatch):
-    """Its process may not have ended yet when its result is there."""
+    """Its result may be there before its process ends."""
     screen = io.StringIO()
     monkeypatch.setattr(screen, "isatty", lambda: True)
     monkeypatch.setattr("sys.stderr", screen)

@@ -1,4 +1,4 @@
-"""A file of results that is not what it should be, and what another one beside it has."""
+"""Damaged files of results, and results of a neighbouring experiment."""
 
 import json
 
@@ -63,7 +63,7 @@ def test_a_run_of_a_newer_version_is_neither_read_nor_made_again(store):
 
 
 def test_what_a_killed_process_left_half_written_in_runs_is_tidied_up(store):
-    """What others may be writing just now stays."""
+    """Files that other processes may be writing stay."""
     folder = store.run_folder(CONFIG)
     mine, theirs = folder / ".checkpoint.safetensors.x1y2", folder / ".failures.json.x1y2"
     folder.mkdir(parents=True)
@@ -79,7 +79,7 @@ def test_a_run_of_another_experiment_is_not_trained_again(tmp_path):
     publish(tmp_path / "earlier.jsonl", CONFIG, 80.0)
     changed(tmp_path / "earlier.jsonl", CONFIG, lambda _: "{")
     publish(tmp_path / "other.jsonl", CONFIG, 90.0)
-    publish(tmp_path / "other.jsonl", own, 90.0)  # whose code may be another by now
+    publish(tmp_path / "other.jsonl", own, 90.0)  # its code may have changed since
     for config in (CONFIG, own):
         mine.adopt(config)
     assert mine.result(CONFIG) == Store(tmp_path / "other.jsonl", tmp_path / "runs").result(CONFIG)

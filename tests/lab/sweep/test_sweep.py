@@ -1,4 +1,4 @@
-"""Real processes, really killed: nothing is lost, nothing is done twice."""
+"""Real processes are killed. Nothing is lost, and nothing is done twice."""
 
 import json
 import random
@@ -30,7 +30,7 @@ RUNS = runs_of()
 
 
 class Remembers(LocalPool):
-    """The workers it started."""
+    """A pool that remembers the workers it started."""
 
     def _start(self, config):
         self.started = [*getattr(self, "started", ()), super()._start(config)]
@@ -68,7 +68,7 @@ def test_a_killed_worker_costs_an_epoch_and_a_hopeless_run_is_given_up(tmp_path,
 
 
 def test_a_run_that_diverges_is_a_result(tmp_path, monkeypatch, capsys):
-    """The same settings would do so again: it is not tried twice, and the choice does without it."""
+    """The same settings would diverge again. So the run is not repeated, and never chosen."""
     monkeypatch.chdir(tmp_path)
     Path("small.toml").write_text(
         'base = {method = "none", batch_size = 256, epochs = 2}\nscreening = {epochs = 1}\n'
@@ -89,7 +89,7 @@ def test_a_run_that_diverges_is_a_result(tmp_path, monkeypatch, capsys):
     assert "missing" not in told.out
     assert store.loss(good) < store.loss(bad) == float("inf")
     for line in store.results.read_text().splitlines():
-        json.loads(line, parse_constant=pytest.fail)  # no NaN: others read it too
+        json.loads(line, parse_constant=pytest.fail)  # no NaN, since other programs read the file
     folders = [str(store.run_folder(run)) for run in (bad, good)]
     assert main(["evaluate", *folders, "--noise", "--images", "20"]) == 0
     assert f"{store.run_folder(bad)}: left out, it diverged" in capsys.readouterr().err
@@ -103,7 +103,7 @@ def test_a_run_that_diverges_is_a_result(tmp_path, monkeypatch, capsys):
 def test_kills_of_the_whole_sweep_end_in_the_same_results(
     wanted, epochs, tmp_path, undisturbed, monkeypatch, capsys
 ):
-    """And two sweeps on one folder share what is left."""
+    """Afterwards two sweeps on one folder share the remaining runs."""
     dice, store, runs = random.Random(0), store_in(tmp_path), runs_of(epochs)
     for _ in range(wanted):
         process = command(tmp_path, runs, "--workers", "2")

@@ -1,4 +1,4 @@
-"""Small runs of the tasks beside classification: seconds each."""
+"""Small runs of the other tasks. Each takes seconds."""
 
 from jacnorm.lab.config import make_config
 from jacnorm.lab.progress import Progress
@@ -15,7 +15,7 @@ SMALL = {
         "updates": 2,
         "target_every": 20,
         "batch_size": 16,
-        "replay": 200,  # fewer than all steps: it goes around
+        "replay": 200,  # smaller than the number of steps, so that old entries are overwritten
     },
     "policy": {"epochs": 3, "rollout": 32, "environments": 2, "passes": 2, "episodes": 2, "hidden": 16},
     "gan": {

@@ -1,4 +1,4 @@
-"""What is told of an experiment, from hand-made results with known numbers."""
+"""The chapter of an experiment, from made results with known numbers."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ less = "none"
 
 
 def returned(run):
-    """100 a seed; 1000 more at the larger learning rate; 5 and a little more with a penalty of 0.1."""
+    """100 per seed, 1000 more at the larger learning rate, and about 5 more with a penalty of 0.1."""
     gain = 5 + 0.1 * run.seed if run.label == "spectral 0.1" else 0
     return 100.0 * run.seed + (1000 if run.learning_rate > 5e-3 else 0) + gain
 
@@ -65,12 +65,12 @@ def test_the_table_has_interquartile_means_over_all_settings(file):
     strata = [np.arange(4) * 100.0, 1000 + np.arange(4) * 100.0]
     low, high = interval(strata)
     assert main.rows[0][2] == f"650.0 [{low:.1f}, {high:.1f}]"  # the mean of 200, 300, 1000 and 1100
-    assert main.rows[0][-1] == "3.0 [3.0, 3.0]"  # of times, the median epoch
+    assert main.rows[0][-1] == "3.0 [3.0, 3.0]"  # for times, the median epoch
     assert "over 2 settings (learning_rate)" in main.caption
     assert differences.rows[0][:2] == ("spectral 0.01 − none", "+0.0" + differences.rows[0][1][4:])
     assert differences.rows[1][1].startswith("+5.1")  # 5, and 0.15 of the seeds 2, 3, 0 and 1
     assert [row[0] for row in by_setting.rows] == ["learning rate 0.001", "learning rate 0.01"]
-    assert by_setting.rows[1][1].startswith("575.0 [")  # of learning: half of 1000, 1100, 1200 and 1300
+    assert by_setting.rows[1][1].startswith("575.0 [")  # for learning, half of 1000, 1100, 1200 and 1300
 
 
 def test_claims_compare_seed_by_seed_and_setting_by_setting(file):
@@ -84,7 +84,9 @@ def test_what_is_missing_or_diverged_is_said(file):
     assert chapter.under_way == "18 of 24 runs"
     missing, diverged = chapter.notes
     assert missing == "Still missing: 6 of 24 runs."
-    assert diverged.startswith("Diverged, and not in these numbers: none s0, learning_rate 0.001;")
+    assert diverged.startswith(
+        "Left out of these numbers, because they diverged: none s0, learning_rate 0.001;"
+    )
     assert chapter.tables[0].rows[0][1] == "4"
     assert chapter.quantities["return"].loc[:, "none"].notna().sum() == 4
 

@@ -1,4 +1,4 @@
-"""Interquartile means against SciPy; intervals where they are known."""
+"""Interquartile means are compared with SciPy, and intervals with known ones."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ def test_interquartile_mean_is_scipys_trimmed_mean(n):
 
 
 def test_draws_stay_in_their_stratum():
-    """Where each stratum has one value, there is nothing to draw: else they would mix."""
+    """If each stratum has one value, every draw is the same. Mixed strata would differ."""
     assert interval([np.zeros(5), np.ones(5)]) == (0.5, 0.5)
     low, high = interval([np.concatenate([np.zeros(5), np.ones(5)])])
     assert low < 0.5 < high

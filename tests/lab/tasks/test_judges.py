@@ -1,4 +1,4 @@
-"""Judges against closed forms and SciPy."""
+"""Judges are compared with closed forms and SciPy."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A run that was stopped ends with the very same bits, whatever the task; also after a kill."""
+"""A run that was stopped or killed ends with the same bits, in every task."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from small_tasks import SMALL, Stop, StopsAfter, settings, trained, without_timi
 from jacnorm.lab import checkpoint
 
 METHODS = [
-    *(("dqn", method) for method in ("none", "spectral-norm", "spectral", "l2")),
+    *(("dqn", method) for method in ("none", "spectral-norm", "spectral", "weight-decay")),
     *(("policy", method) for method in ("none", "spectral", "spectral-target", "frobenius", "caps")),
     *(
         ("gan", method)
@@ -36,7 +36,7 @@ def test_resuming_ends_with_the_very_same_weights(task, method, tmp_path):
     config = settings(task, method=method, weight=0.1, seed=3)
     numpy_before, torch_before = np.random.get_state()[1].copy(), torch.get_rng_state()
     whole = trained(config, tmp_path / "whole")
-    assert (np.random.get_state()[1] == numpy_before).all()  # neither is ours to change
+    assert (np.random.get_state()[1] == numpy_before).all()  # neither setting is ours to change
     assert torch.equal(torch.get_rng_state(), torch_before)
     np.random.seed(5)
     torch.manual_seed(5)

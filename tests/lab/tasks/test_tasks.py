@@ -1,4 +1,4 @@
-"""What each task does: the loss it takes, the layers it changes, what it refuses."""
+"""Each task: its loss, the layers that it changes, and the settings that it refuses."""
 
 import math
 import re
@@ -24,7 +24,7 @@ def started(config, tmp_path):
 
 
 def by_double_backward(critic, x, h):
-    """As people write it."""
+    """The same by double backward, as people write it."""
     x = x.clone().requires_grad_()
     (slope,) = torch.autograd.grad(critic(x).sum(), x, create_graph=True)
     return h(slope.flatten(1).norm(dim=1)).mean()
@@ -149,7 +149,7 @@ def test_modes_are_told_of_stacked_images():
 
 
 def test_weight_decay_and_adams_epsilon_are_the_optimizers(tmp_path):
-    run = started(settings("dqn", method="l2", weight=0.3, adam_epsilon=1e-4), tmp_path)
+    run = started(settings("dqn", method="weight-decay", weight=0.3, adam_epsilon=1e-4), tmp_path)
     (group,) = run.model.policy.optimizer.param_groups
     assert (group["weight_decay"], group["eps"]) == (0.3, 1e-4)
 
@@ -179,7 +179,7 @@ def test_caps_pairs_are_of_one_episode(tmp_path):
     assert len(now) == 254  # 256 states in two episodes: 200 and 56
     assert torch.equal(now[1:199], then[:198])
     speed = then[:, 2] - now[:, 2]
-    assert speed.abs().max() < 1.5  # a new episode would jump
+    assert speed.abs().max() < 1.5  # a new episode would begin with a jump
 
 
 def test_penalties_make_the_functions_flatter(tmp_path):
@@ -201,7 +201,7 @@ def test_a_target_is_come_to_and_the_weight_is_told(tmp_path):
 
 
 def test_the_strength_of_a_target_is_the_target():
-    """Not the weight, which is none of its settings: a grid over weights has one run of it."""
+    """The weight is not one of its settings. So a grid over weights has one run of it."""
     runs = [make_config({"task": "gan", "method": "spectral-target", "weight": w}) for w in (0.1, 1.0)]
     assert runs[0].id == runs[1].id
     assert make_config({"task": "gan", "method": "spectral-target", "target": 2.0}).id != runs[0].id
@@ -266,7 +266,7 @@ FUTURE = sorted((Path(__file__).parents[3] / "paper" / "future").glob("*.toml"))
 def test_our_experiments_can_be_swept_and_say_what_is_expected(file):
     experiment = read_experiment(file)
     check_names(experiment.runs)
-    assert experiment.runs[0].label == "none"  # what the others are compared with
+    assert experiment.runs[0].label == "none"  # the others are compared with it
     assert experiment.claims
     text = file.read_text()
     assert "Written before the runs." in text

@@ -12,7 +12,7 @@ from .losses import cross_entropy, targeted_dlr
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # logits (B, classes) and positions (B,) -> (B,)
 MOMENTUM = 0.25
-ENOUGH = 0.75  # of the steps since the last check must have improved the loss
+ENOUGH = 0.75  # share of the steps since the last check that must have improved the loss
 
 
 def apgd(
@@ -51,7 +51,7 @@ def apgd(
 
 @dataclass
 class _State:
-    """Everything that a step changes, for the images that are still attacked."""
+    """The state of the search, for the images that are still attacked."""
 
     index: Tensor
     x: Tensor
@@ -118,7 +118,10 @@ def _halve_where_stuck(state: _State, since: int) -> None:
 
 
 def _looks(iterations: int) -> Iterator[int]:
-    """Per step: the steps since the last check if there is a check now, else 0. Checks get more frequent."""
+    """For each step: the number of steps since the last check if it is a check, else 0.
+
+    Checks get more frequent.
+    """
     steps = max(int(0.22 * iterations), 1)
     while True:
         yield from (0,) * (steps - 1)
@@ -149,12 +152,15 @@ def apgd_ce(
 def apgd_targeted(
     model: nn.Module, images: Tensor, labels: Tensor, *, epsilon: float, iterations: int, generator: Generator
 ) -> Tensor:
-    """APGD towards each other class in turn, the likeliest first. Only images that are still right go on."""
+    """APGD towards each other class in turn, the likeliest first.
+
+    Images that are fooled are left out from then on.
+    """
     with torch.no_grad():
         order = model(images).scatter(1, labels[:, None], -torch.inf).argsort(1, descending=True)
     found = images.clone()
     left = torch.arange(len(images), device=images.device)
-    for targets in order.T[:-1]:  # the last is the label itself
+    for targets in order.T[:-1]:  # the label itself comes last
         x, y, t = images[left], labels[left], targets[left]
         loss = _towards(t, y)
         found[left] = apgd(model, x, y, loss, epsilon=epsilon, iterations=iterations, generator=generator)

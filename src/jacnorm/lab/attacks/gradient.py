@@ -23,9 +23,9 @@ def pgd(
 ) -> Iterates:
     """Ascent of the cross-entropy from a uniformly random point of the ball. It never ends.
 
-    Iterate k is the result of an attack with k iterations. Take as many as you want.
+    Iterate k is the result of an attack with k iterations. Take as many as you need.
     """
-    # Drawn from the interval, not scaled from [0, 1), so the draws equal torchattacks' to the last bit.
+    # Drawn from the interval, not scaled from [0, 1). So the draws equal those of torchattacks in every bit.
     drawn = torch.empty_like(images).uniform_(-epsilon, epsilon, generator=generator)
     start = (images + drawn).clamp(0, 1)
     return _ascent(model, images, start, lambda logits: F.cross_entropy(logits, labels), epsilon, step_size)
@@ -34,7 +34,7 @@ def pgd(
 def perturbed(
     model: nn.Module, images: Tensor, labels: Tensor, *, epsilon: float, steps: int, generator: Generator
 ) -> Tensor:
-    """The images after so many steps of PGD with step size 2.5 ε/steps, as Madry et al. train.
+    """The images after `steps` steps of PGD with step size 2.5 ε/steps, as in the training of Madry et al.
 
     Meanwhile the network is in evaluation mode: batch norm's statistics do not change, and dropout is off.
     """

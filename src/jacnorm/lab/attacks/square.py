@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from .losses import margin
 
-FIRST_PART = 0.8  # of the image, for the first square
+FIRST_PART = 0.8  # share of the image that the first square covers
 # After this many of 10,000 queries the squares halve in area.
 HALVED_AFTER = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 

@@ -1,1 +1,1 @@
-"""What a penalty costs and how good it is: every way of ours and of others, in one run."""
+"""The cost and the quality of penalties: our ways and those of others, measured in one run."""

@@ -67,7 +67,7 @@ class StoredRefined(Remembering):
 
 
 class FromLoss:
-    """No memory. u is the gradient of the loss in the scores, with the predicted class as label."""
+    """Nothing is stored. u is the gradient of the loss in the scores, with the predicted class as label."""
 
     def __init__(self, model: nn.Module):
         self.model = model

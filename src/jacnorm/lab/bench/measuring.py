@@ -20,7 +20,7 @@ BYTES = 1 << 28  # of dense Jacobians at a time, in the other way
 
 
 def speedup(outputs: int, images: int) -> dict[str, float]:
-    """How many times faster our way is on a LeNet with so many outputs, and how much the answers differ."""
+    """How many times faster our way is on a LeNet with `outputs` classes, and how much the answers differ."""
     net = make("lenet", outputs).eval()
     x = torch.randn(images, 1, 28, 28, generator=torch.Generator().manual_seed(1))
     theirs_at_once = max(1, BYTES // (4 * outputs * 784))

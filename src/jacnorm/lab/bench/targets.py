@@ -24,8 +24,8 @@ from .nets import Blocks
 from .zoo import WIDTH, Data, Patches, digits
 
 BATCH = 32
-FACTORS = (0.01, 1.0, 100.0)  # times the middle weight
-POINTS = 45  # per curve; the last third has 15
+FACTORS = (0.01, 1.0, 100.0)  # starting weights, as multiples of the middle one
+POINTS = 45  # points per curve. The last third has 15
 MEASURED = 256  # samples
 LATENT = 16
 NEAR = 0.05
@@ -45,7 +45,7 @@ class Aim:
     make: Callable[[], nn.Module]
     data: Callable[[Path | None], Data]
     target: float
-    middle: float  # a weight that leads about there
+    middle: float  # a weight that leads to about this σ
     steps: int
     rate: float = 2e-3  # of Adam, or of SGD if momentum is given
     momentum: float | None = None
@@ -208,7 +208,7 @@ class Duel(Lesson):
         self.other.step()
 
     def slow_down(self, done: float) -> None:
-        """The rates stay constant, since a game between two players does not settle."""
+        """The rates stay constant, since a game between two networks does not converge."""
 
     def made(self, count: int) -> Tensor:
         made: Tensor = self.generator(torch.randn(count, LATENT, generator=self.draw))
@@ -223,7 +223,7 @@ class Duel(Lesson):
 
     @torch.no_grad()
     def score(self) -> float:
-        """How much higher real images score than made ones, on average."""
+        """The mean score of real images minus the mean score of made images."""
         rows = self.rows(1000)
         return float(self.net(self.x[rows]).mean() - self.net(self.made(1000)).mean())
 

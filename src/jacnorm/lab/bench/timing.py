@@ -41,8 +41,8 @@ def stepper(
     return step
 
 
-SECONDS = 50.0  # for all ways together
-ROUNDS = 3, 15  # at least and at most
+SECONDS = 50.0  # seconds for all ways together
+ROUNDS = 3, 15  # rounds, at least and at most
 # Blocks before the first round. A model is verified at its first, second, fourth, eighth … visit. After two
 # blocks, one of three rounds has a verification, which does not affect the median. After one block, two of
 # three rounds would have one.

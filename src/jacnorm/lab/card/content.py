@@ -17,14 +17,13 @@ from .numbers import interval, number, percent
 from .shown import Part, Shown, overall, shown
 from .subject import Kind
 
-CLASSES = 12  # that have a row each
-SMALL_CLASS = 10  # samples
+CLASSES = 12  # classes that have a row each, at most
+SMALL_CLASS = 10  # samples, at least
 QUARTERS = ("lowest", "second", "third", "highest")  # quarters by σ
 LENGTH = {
     "images": "The length of a change is its 2-norm over all {inputs} values, {units}: "
     "changing every one of them by 0.01 has length {hundredth}.",
-    "table": "Changes are counted in standard deviations of each feature over these rows: moving one "
-    "feature by one standard deviation has length 1.",
+    "table": "Changes are counted in {units}: moving one feature by one standard deviation has length 1.",
     "text": "Changes are made to the embedding of each token, the output of <code>{at}</code>. The embedding "
     "of one token has length {size} on average.",
 }
@@ -153,7 +152,7 @@ class Content:
     def noise_of(self, level: float) -> str:
         what = {
             "images": "on each pixel" if self._pixels else "of each channel's range",
-            "table": "standard deviations of each feature over these rows",
+            "table": self.m.subject.units,
             "text": "times the embedding's size",
         }
         return f"noise of {level:g} {what[self.kind]}"
@@ -172,7 +171,7 @@ class Content:
             with torch.no_grad():
                 module: Any = s.model.get_submodule(s.at)
                 size = number(float(module(s.x).norm(dim=-1).mean()))
-        units = s.units if self._pixels else "in the model's own units"
+        units = "in the model's own units" if self.kind == "images" and not self._pixels else s.units
         return LENGTH[self.kind].format(
             inputs=f"{inputs:,}",
             units=units,
@@ -203,7 +202,10 @@ class Content:
 
     @property
     def rows(self) -> list[Row]:
-        """All samples together, then each class, the most sensitive first. Of many classes only both ends."""
+        """All samples together, then each class, the most sensitive first.
+
+        If there are many, only the first and last classes.
+        """
         y = self.m.subject.y.cpu()
         rows = [self._row(name, y == i) for i, name in enumerate(self.m.subject.classes) if (y == i).any()]
         rows.sort(key=lambda row: -row.mark)
@@ -212,7 +214,7 @@ class Content:
 
     @property
     def folded(self) -> int:
-        """Classes without a row."""
+        """The number of classes without a row."""
         return max(0, len(self.m.subject.y.unique()) - CLASSES)
 
     @property
@@ -268,7 +270,8 @@ class Content:
     @property
     def beware(self) -> list[str]:
         m = self.m
-        not_here = f"{UNUSED} model.{m.subject.at}.weight."  # where J begins; not used from there on
+        # J begins at the output of the embedding, so its weights are not used.
+        not_here = f"{UNUSED} model.{m.subject.at}.weight."
         found = [w for w in m.diagnosis.warnings if not w.startswith(EVALUATION_ONLY) and w != not_here]
         if m.attack.alarm:
             found.insert(0, m.attack.alarm[0].upper() + m.attack.alarm[1:] + ".")

@@ -1,4 +1,4 @@
-"""The model from the embedding of its tokens on, and attacks that change one token."""
+"""The model as a function of its embedded tokens, and attacks that change one token."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ class FromEmbedding(nn.Module):
 
 
 def swapped(model: nn.Module, at: str, tokens: Tensor, labels: Tensor) -> Tensor:
-    """Which texts one changed token fools, (N,). To first order, the tried changes raise the loss most."""
+    """Which texts are fooled by one changed token, (N,).
+
+    The tried changes raise the loss most, to first order.
+    """
     module: Any = model.get_submodule(at)
     with torch.no_grad():
         embedded = module(tokens)

@@ -17,7 +17,7 @@ from ..nets import weights_digest
 from ..run import environment
 from .content import Content
 from .measuring import measure
-from .subject import CardError, evaluating, giving, make_subject
+from .subject import CardError, Scale, evaluating, giving, make_subject
 
 ATTACKED = 200
 IN_PYTHON = 'jn.card(model, x, y, path="{path}")'
@@ -38,14 +38,15 @@ def make_card(
     epsilon: float | None = None,
     attacked: int = ATTACKED,
     rerun: str | None = None,
+    scale: Scale | None = None,
 ) -> Path:
-    """Measure, and write the file. `jacnorm.card` explains the arguments."""
+    """Measure, and write the file. `jacnorm.card` explains the arguments, and `make_subject` scale."""
     path = Path(path)
     _check(path, epsilon, attacked)
     if not isinstance(model, nn.Module):
         raise CardError(f"the model is a {type(model).__name__}: a card needs an nn.Module")
     with evaluating(model), giving(model, output) as taken:
-        subject = make_subject(model, x, y, classes, names, at)
+        subject = make_subject(model, x, y, classes, names, at, scale)
         measured = measure(subject, attacked=attacked, epsilon=epsilon)
         shape = "×".join(map(str, subject.x.shape[1:]))
         about = f"{len(subject.x):,} {subject.sample}s of {data or shape}, {len(subject.classes)} classes"

@@ -24,7 +24,7 @@ from .subject import CHUNK, CardError, Rescaled, Subject, in_box
 
 NOISE = {"images": (0.1, 0.2, 0.3, 0.5), "table": (0.1, 0.25, 0.5, 1.0), "text": (0.1, 0.25, 0.5, 1.0)}
 EPSILON = {"images": 8 / 255, "table": 0.25, "text": 0.0}
-SHOWN = {"images": 6, "table": 3, "text": 3}  # the most and the least sensitive
+SHOWN = {"images": 6, "table": 3, "text": 3}  # samples of each kind: the most and the least sensitive
 BOUNDED = 4  # samples at which the product of layers is taken; for piecewise linear networks it is the same
 EXAMINED = 8
 LARGEST = 1 << 24  # numbers that an attack on tokens holds at a time
@@ -41,7 +41,7 @@ class Noise:
 
 @dataclass(frozen=True)
 class Attack:
-    """The part of the samples that withstands the first attacks, up to each, and doubts about it."""
+    """The share of samples that withstand all attacks so far, after each attack, and doubts about it."""
 
     clean: float
     names: tuple[str, ...]
@@ -131,7 +131,7 @@ def chosen(count: int, attacked: int) -> Tensor:
 
 
 def _on_text(subject: Subject, attacked: int, epsilon: float, seed: int) -> tuple[Noise, Attack]:
-    del epsilon  # one token changes, or it does not
+    del epsilon  # one token changes, so there is no strength
     assert subject.at is not None
     index = chosen(len(subject.x), attacked).to(subject.x.device)
     tokens, labels = subject.x[index], subject.y[index]
@@ -175,7 +175,7 @@ def _alarm(missed: int, blind: int, count: int) -> str | None:
 
 @torch.no_grad()
 def _noise_on_embedding(subject: Subject, seed: int) -> Noise:
-    """In units of the embedding's own size: the root of its mean square."""
+    """Accuracy with noise on the embedding. The unit is the embedding's root mean square."""
     assert subject.at is not None
     levels = NOISE["text"]
     generator = generator_on(subject.x.device, seed)

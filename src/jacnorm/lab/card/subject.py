@@ -18,8 +18,11 @@ from ..nets import OneOutput
 from ..tokens import find_embedding
 
 Kind = Literal["images", "table", "text"]
+Scale = tuple[Sequence[float], Sequence[float]]  # mean and standard deviation of each feature
 SAMPLE = {"images": "image", "table": "row", "text": "text"}
 CHUNK = 500
+OF_ROWS = "standard deviations of each feature over these rows"
+OF_TRAIN = "standard deviations of each feature over the train split"
 
 
 class CardError(UsageError):
@@ -68,8 +71,13 @@ def make_subject(
     classes: Sequence[str] | None = None,
     names: Sequence[str] | None = None,
     at: str | None = None,
+    scale: Scale | None = None,
 ) -> Subject:
-    """The subject, checked and in the units of the card."""
+    """The subject, checked and in the units of the card.
+
+    `scale` is that of a table's train split, as in `jacnorm measure`. By default a table is scaled by the
+    rows of x.
+    """
     x, y = _samples(model, x, y)
     kind = _kind(x)
     _check_finite(x, names)
@@ -85,17 +93,17 @@ def make_subject(
         raise CardError("at= is for tokens; x holds numbers, so that J is with respect to x itself")
     if kind == "table":
         names = _named("names", names, x.shape[1], "column of x", first="feature ")
-        mean, std = x.mean(0), x.std(0, correction=0)
+        own = x.mean(0), x.std(0, correction=0)
+        mean, std = own if scale is None else (torch.tensor(part).to(x) for part in scale)
         z = (x - mean) / std.clamp_min(torch.finfo(x.dtype).tiny)
-        return Subject(
-            Rescaled(model, mean, std), z, y, logits, kind, classes, names, None, "standard deviations"
-        )
+        units = OF_ROWS if scale is None else OF_TRAIN
+        return Subject(Rescaled(model, mean, std), z, y, logits, kind, classes, names, None, units)
     units = "pixels from 0 to 1" if _are_pixels(x) else "the model's input"
     return Subject(model, x, y, logits, kind, classes, (), None, units)
 
 
 def in_box(subject: Subject) -> tuple[nn.Module, Tensor, float]:
-    """Model and inputs in [0, 1], (N, C, H, W), as noise and attacks need them; and 1 in the card's units.
+    """Model and inputs in [0, 1], (N, C, H, W), for noise and attacks; and the size of 1 in the card's units.
 
     Images that are not pixels are mapped from the range of each channel. The box of a table extends from each
     mean as far as the data.
@@ -119,7 +127,7 @@ def in_box(subject: Subject) -> tuple[nn.Module, Tensor, float]:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """The model in evaluation mode. Afterwards each module has its earlier mode again."""
+    """Put the model into evaluation mode. Afterwards each module has its earlier mode again."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -131,7 +139,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def giving(model: nn.Module, output: Output) -> Iterator[dict[str, str]]:
-    """The model returns one tensor, its logits. Yields notes about an output that was found."""
+    """Make the model return one tensor, its logits. Yields notes about an output that was found."""
     taken: dict[str, str] = {}
 
     def tell(name: Name) -> None:
@@ -154,7 +162,9 @@ def _samples(model: nn.Module, x: Any, y: Any) -> tuple[Tensor, Tensor]:
             "one integer per sample"
         )
     if len(x) != len(y) or len(x) == 0:
-        raise CardError(f"x has {len(x)} samples and y {len(y)} labels: give as many of both, one or more")
+        raise CardError(
+            f"x has {len(x)} samples and y {len(y)} labels: give one label per sample, and one sample or more"
+        )
     like = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
     return x.to(like.device, like.dtype if x.is_floating_point() else torch.int64), y.to(like.device).long()
 
@@ -194,7 +204,7 @@ def _outputs(model: nn.Module, x: Tensor) -> Tensor:
 def _output(model: nn.Module, x: Tensor) -> Tensor:
     try:
         y = model(x)
-    except InputError as error:  # about its outputs
+    except InputError as error:  # the outputs cannot be used
         raise CardError(str(error)) from error
     except Exception as error:  # the user's code may raise anything
         first = (str(error) or type(error).__name__).splitlines()[0]
@@ -214,7 +224,7 @@ def _check_labels(y: Tensor, outputs: int) -> None:
     if len(wrong):
         first = int(wrong[0])
         raise CardError(
-            f"label {int(y[first])} of sample {first} is none of the model's {outputs} classes, "
+            f"label {int(y[first])} of sample {first} is not one of the model's {outputs} classes, "
             f"0 to {outputs - 1}"
         )
     if len(y.unique()) == 1:

@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ..cli import add_command, add_machine_options, need, need_one_or_more, use_machine
 from ..errors import UsageError
 from ..nets import NETS
 from ..run_files import read_config
-from .evaluate import radius
+from .evaluate import left_in, radius
 from .measure import add_data_and_net, add_tokens, data_and_model
 
 SAMPLES, ATTACKED = 2000, 200
@@ -24,11 +26,15 @@ def add(commands: Any) -> None:
         "card",
         "Make a card: one HTML file that shows how sensitive a network is.",
         "jacnorm card runs/my-run --out card.html\n"
+        "  jacnorm card runs/digits-*\n"
         "  jacnorm card my_package.nets:resnet --weights resnet.safetensors --data cifar10\n"
         "  jacnorm card my_nets:reader --weights reader.pt --data texts.npz --tokens --names vocab.txt",
     )
     parser.add_argument(
-        "model", metavar="MODEL", help="the folder of a finished run, a net's name, or package.module:factory"
+        "models",
+        nargs="+",
+        metavar="MODEL",
+        help="the folder of a finished run, or several; or a net's name, or package.module:factory",
     )
     add_data_and_net(parser, "a net")
     add_tokens(parser)
@@ -49,7 +55,9 @@ def add(commands: Any) -> None:
         "--epsilon", type=radius, metavar="E", help="of the attack, in pixels from 0 to 1 (default: 8/255)"
     )
     parser.add_argument("--title", help="(default: what the run or the net is called)")
-    parser.add_argument("--out", type=Path, default=Path("card.html"), help="(default: %(default)s)")
+    parser.add_argument(
+        "--out", type=Path, help="(default: card.html here; of several runs, card.html in each run's folder)"
+    )
     add_machine_options(parser)
     parser.set_defaults(run=run)
 
@@ -59,10 +67,35 @@ def run(args: argparse.Namespace) -> None:
     for package in ("jinja2", "matplotlib", "foolbox"):
         need(package, "a card", "jacnorm[lab]")
     need_one_or_more(args, "images", "attacked")
+    for folder, net, out in _each(args):
+        args.folder, args.net = folder, net
+        _make(args, out, device)
+
+
+def _each(args: argparse.Namespace) -> list[tuple[Path | None, str | None, Path]]:
+    """The folder of a run or the name of a net, and the file of its card."""
+    if len(args.models) == 1:
+        (name,) = args.models
+        out = args.out or Path("card.html")
+        return [(Path(name), None, out) if _is_folder(name) else (None, name, out)]
+    if args.out is not None:
+        raise UsageError(
+            f"--out {args.out} is one file, and {len(args.models)} models are named: leave --out out, and "
+            "each run gets its card.html in its folder"
+        )
+    if nets := [name for name in args.models if not _is_folder(name)]:
+        raise UsageError(f"{nets[0]} is not the folder of a run; name one net at a time")
+    folders = left_in([Path(name) for name in args.models])
+    return [(folder, None, folder / "card.html") for folder in folders]
+
+
+def _is_folder(name: str) -> bool:
+    return name not in NETS and Path(name).is_dir()
+
+
+def _make(args: argparse.Namespace, out: Path, device: torch.device) -> None:
     from ..card import make_card  # here, since importing matplotlib is slow
 
-    is_run = args.model not in NETS and Path(args.model).is_dir()
-    args.folder, args.net = (Path(args.model), None) if is_run else (None, args.model)
     data, model = data_and_model(args)
     shown = model.body if data.are_tokens else model
     split = getattr(data, args.split)
@@ -71,7 +104,7 @@ def run(args: argparse.Namespace) -> None:
         shown.to(device),
         images,
         labels,
-        args.out,
+        out,
         title=args.title or _title(args, data.name),
         data=f"{data.name}, {args.split} split",
         classes=data.classes,
@@ -80,6 +113,7 @@ def run(args: argparse.Namespace) -> None:
         epsilon=args.epsilon,
         attacked=args.attacked,
         rerun=shlex.join(["jacnorm", *sys.argv[1:]]),
+        scale=(data.mean, data.std),
     )
     print(f"card: {made}")
 

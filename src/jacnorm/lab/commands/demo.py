@@ -18,11 +18,11 @@ from ..run_files import load_run
 from ..train import train
 from ..wording import table
 
-METHODS = {"none": 1.0, "l2": 0.01, "frobenius": 0.003, "spectral": 0.1}  # with their weights
+METHODS = {"none": 1.0, "weight-decay": 0.01, "frobenius": 0.003, "spectral": 0.1}  # each with its weight λ
 EPOCHS = 60
 TRAIN_IMAGES = 300  # few, so that a network overfits
 NOISE = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
-SHOWN = 0.3  # the level in the table
+SHOWN = 0.3  # the noise in the table
 
 
 def add(commands: Any) -> None:
@@ -74,6 +74,6 @@ def few_digits() -> DataSet:
 
 
 def noisy(split: Split, sd: float) -> Split:
-    """White noise on every pixel, clipped, as in section 4.2.1."""
+    """The images with white noise on every pixel, clipped to [0, 1], as in section 4.2.1."""
     drawn = torch.randn(split.images.shape, generator=torch.Generator().manual_seed(0))
     return Split((split.images + sd * drawn).clamp(0, 1), split.labels)

@@ -98,7 +98,7 @@ def _net_and_noise(args: argparse.Namespace) -> tuple[nn.Module, Tensor]:
     if shape is None:
         raise UsageError(f"say what one sample for {args.model} looks like: --input 3x224x224")
     if args.tokens == ANY:
-        raise UsageError("below which number are the tokens? --tokens 30000")
+        raise UsageError("say how many different tokens there are: --tokens 30000")
     if args.tokens is not None:
         return model, torch.randint(args.tokens, (args.batch, *shape), generator=_generator())
     return model, torch.randn(args.batch, *shape, generator=_generator())
@@ -111,5 +111,5 @@ def _generator() -> torch.Generator:
 def _shape(text: str) -> tuple[int, ...]:
     parts = text.lower().replace("×", "x").replace(",", "x").split("x")
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise argparse.ArgumentTypeError(f"{text!r} is no shape: write 3x32x32")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a shape: write 3x32x32")
     return tuple(map(int, parts))

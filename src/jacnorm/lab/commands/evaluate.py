@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> None:
     chosen = _chosen(args)
     data, trained = _load(args, device)
     if of_pixels := [name for name in chosen if EVALUATIONS[name].of_pixels and not data.is_pixels]:
-        raise UsageError(f"--{of_pixels[0]} is for pixels from 0 to 1, which {data.name} has not")
+        raise UsageError(f"--{of_pixels[0]} is for images with pixels from 0 to 1, and {data.name} has none")
     if data.are_tokens and "cost" in chosen:
         raise UsageError(f"--cost is for images and tables; {data.name} has tokens")
     split = Split(data.test.images[: args.images], data.test.labels[: args.images]).to(device)
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> None:
     records = []
     for one in trained:
         for record in _evaluated(one, setup, chosen):
-            if chosen:  # at once, together with earlier evaluations on the same images
+            if chosen:  # written at once, together with earlier evaluations on the same images
                 record = added_to(out / f"{one.config.id}.json", record, together, setup.attacks)
         records.append(record)
         print(json.dumps(record) if args.json else _report(record, alone=len(trained) == 1), flush=True)
@@ -166,7 +166,7 @@ def _load(args: argparse.Namespace, device: torch.device) -> tuple[DataSet, list
             "--weights, --takes, --data, --label, --output, --tokens and --at go with --net; "
             "a run has its own"
         )
-    args.folders = _left_in(args.folders)
+    args.folders = left_in(args.folders)
     configs = [read_config(folder) for folder in args.folders]
     names = sorted({" ".join([config.data, config.data_fingerprint]).strip() for config in configs})
     if len(names) > 1:
@@ -176,7 +176,7 @@ def _load(args: argparse.Namespace, device: torch.device) -> tuple[DataSet, list
     ids = [config.id for config in configs]
     if twice := [str(f) for f, i in zip(args.folders, ids, strict=True) if ids.count(i) > 1]:
         raise UsageError(f"the same run is named more than once: {', '.join(twice)}")
-    data = load_data(args, configs[0])
+    data = load_data(args, configs[0], args.folders[0])
     return data, [
         Trained(folder, config, load_run(folder, config, data).to(device))
         for folder, config in zip(args.folders, configs, strict=True)
@@ -194,8 +194,8 @@ def _own_net(args: argparse.Namespace, device: torch.device) -> tuple[DataSet, l
     return data, [Trained(Path(), config, model.to(device))]
 
 
-def _left_in(folders: list[Path]) -> list[Path]:
-    """The folders that have a network. For a single folder, an error says what is wrong with it."""
+def left_in(folders: list[Path]) -> list[Path]:
+    """The folders that have a network. If no folder has one, an error says what is wrong with the first."""
     without = {folder: why for folder in folders if (why := _without_network(folder))}
     if len(folders) == 1 or len(without) == len(folders):
         for folder in folders:
@@ -206,7 +206,7 @@ def _left_in(folders: list[Path]) -> list[Path]:
 
 
 def _without_network(folder: Path) -> str | None:
-    """Why a folder has no network; None if it has one, or if reading it will raise the error."""
+    """The reason why a folder has no network. None if it has one, or if there is no such folder."""
     if not folder.exists():
         return None
     if divergence(folder):  # it reads result.json, and raises an error if the file is damaged
@@ -234,7 +234,10 @@ def _evaluated(one: Trained, setup: Setup, chosen: list[str]) -> Iterator[dict[s
 
 
 def _report(record: dict[str, Any], alone: bool) -> str:
-    """Everything about a single run. Several runs get one line each, since they are compared later."""
+    """The text about one record.
+
+    A single run gets a table. Several runs get one line each, since they are compared later.
+    """
     told = [f"{record['id']}, {record['images']} test images"]
     if alone:
         told.append(table([(name, shown(value, form)) for name, value, form in rows(record)]) + "\n")

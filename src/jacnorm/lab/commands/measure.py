@@ -20,12 +20,13 @@ from ..data.own import KINDS
 from ..errors import UsageError
 from ..nets import Normalized, build, check_fits, normalized
 from ..run import environment
-from ..run_files import check_finished, load_run, read_config
+from ..run_files import check_finished, load_run, located, read_config
 from ..sensitivity import directions, sensitivities, summary
 from ..wording import table
 
 PICTURED = 6  # images
 UNITS = {"normalized": "the normalized input", "pixels": "pixels in [0, 1]"}
+OF_ROWS = "the features, in standard deviations of each over the train split"
 OF_TOKENS = "the embedding of each token"
 
 
@@ -33,7 +34,7 @@ def add(commands: Any) -> None:
     parser = add_command(
         commands,
         "measure",
-        "Measure how sensitive a network is, image by image.",
+        "Measure how sensitive a network is, sample by sample.",
         "jacnorm measure runs/my-run --picture sensitivity.png\n"
         "  jacnorm measure --net my_package.nets:resnet --weights resnet.safetensors --data cifar10",
     )
@@ -42,8 +43,8 @@ def add(commands: Any) -> None:
     add_data_and_net(parser, "--net")
     add_tokens(parser)
     parser.add_argument("--units", choices=tuple(UNITS), default="normalized", help="σ with respect to what")
-    parser.add_argument("--images", type=int, metavar="N", help="only the first N images")
-    parser.add_argument("--top", type=int, default=10, help="how many of the most sensitive images to list")
+    parser.add_argument("--images", type=int, metavar="N", help="only the first N samples")
+    parser.add_argument("--top", type=int, default=10, help="how many of the most sensitive samples to list")
     parser.add_argument("--picture", type=Path, help="write a picture, .png or .svg")
     parser.add_argument(
         "--vectors",
@@ -57,7 +58,7 @@ def add(commands: Any) -> None:
 
 
 def add_data_and_net(parser: argparse.ArgumentParser, net: str) -> None:
-    """The options that `data_and_model` uses, besides `folder`, `net` and those of tokens."""
+    """Add the options that `data_and_model` uses, apart from `folder`, `net` and the options of tokens."""
     add_net(parser, net)
     add_data(parser)
     parser.add_argument("--split", choices=("test", "train"), default="test")
@@ -100,9 +101,10 @@ def run(args: argparse.Namespace) -> None:
     data, model = data_and_model(args)
     if args.picture and data.train.images.dim() != 4:
         raise UsageError(f"--picture shows images; {data.name} has {data.what}")
-    if args.units == "pixels" and data.are_tokens:
+    if args.units == "pixels" and data.what != "images":
         raise UsageError(
-            f"--units pixels is for images; {data.name} has tokens, and σ is measured at their embedding"
+            f"--units pixels is for images; {data.name} has {data.what}, and σ is with respect to "
+            f"{OF_TOKENS if data.are_tokens else OF_ROWS}"
         )
     split = getattr(data, args.split)
     images, labels = split.images[: args.images], split.labels[: args.images]
@@ -114,7 +116,7 @@ def run(args: argparse.Namespace) -> None:
     numbers |= {
         "data": data.name,
         "split": args.split,
-        "units": args.units if model.at is None else OF_TOKENS,
+        "units": {"images": args.units, "rows": OF_ROWS, "tokens": OF_TOKENS}[data.what],
     }
     if args.folder is not None:
         numbers |= {"method": read_config(args.folder).label}
@@ -129,13 +131,13 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps(numbers | {"environment": environment(device)}))
     else:
-        print(_report(numbers))
+        print(_report(numbers, "texts" if data.are_tokens else data.what))
         if args.picture:
             print(f"picture: {args.picture}")
 
 
 def data_and_model(args: argparse.Namespace) -> tuple[DataSet, Normalized]:
-    """The data set and the network of a command: either of a run, or the user's own."""
+    """The data set and the network that a command names: those of a run, or the user's own."""
     if (args.folder is None) == (args.net is None):
         raise UsageError("name either the folder of a run or --net, and not both")
     if args.folder is not None:
@@ -145,18 +147,20 @@ def data_and_model(args: argparse.Namespace) -> tuple[DataSet, Normalized]:
             )
         check_finished(args.folder)
         config = read_config(args.folder)
-        data = load_data(args, config)
+        data = load_data(args, config, args.folder)
         return data, load_run(args.folder, config, data)
     if args.data is None:
-        raise UsageError("--net needs --data: name the data to measure on")
+        raise UsageError("a net needs --data: name the data to measure on")
     data = load_data(args)
     return data, load_net(args, data)
 
 
-def load_data(args: argparse.Namespace, config: RunConfig | None = None) -> DataSet:
-    """The data of --data, else the data of the run, which must not have changed."""
+def load_data(
+    args: argparse.Namespace, config: RunConfig | None = None, folder: Path | None = None
+) -> DataSet:
+    """The data of --data. Without it, the data of the run, which must not have changed."""
     if args.data is None and config is not None:
-        return classification.load(config, args.data_root, Path())
+        return classification.load(located(config, folder), args.data_root, Path())
     tokens = bool(args.tokens or args.at) if config is None else config.how_to_read["tokens"]
     data = load(args.data, args.data_root, label=args.label or "", tokens=tokens)
     if data.own and not getattr(args, "json", False):
@@ -165,20 +169,20 @@ def load_data(args: argparse.Namespace, config: RunConfig | None = None) -> Data
 
 
 def load_net(args: argparse.Namespace, data: DataSet) -> Normalized:
-    """The network of --net with the weights of --weights. It takes inputs as --takes says."""
+    """The network of --net with the weights of --weights. --takes says what it was trained on."""
     shape = tuple(data.train.images.shape[1:])
     body = build(args.net, shape, len(data.classes), output=args.output)
     if args.weights is not None:
         load_weights(body, args.weights)
     else:
-        print("no --weights: the net is measured as it is built", file=sys.stderr)
+        print("no --weights: the net has its initial weights", file=sys.stderr)
     model = normalized(body, data, args.takes or "normalized", args.at or "")
     check_fits(model, data)
     return model
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """A state_dict from safetensors, or from torch.save without running any code in it."""
+    """Load a state_dict from safetensors or torch.save. No code in the file is run."""
     if path.suffix == ".safetensors":
         state, _ = load_safetensors(path)
     else:
@@ -206,9 +210,9 @@ def _unpickled(path: Path) -> dict[str, Tensor]:
     return state
 
 
-def _report(n: dict[str, Any]) -> str:
+def _report(n: dict[str, Any], what: str) -> str:
     heads = ["mean", "5%", "50%", "95%", "100%"]
-    rows = [["σ", "images", *(h.replace("100%", "max").replace("50%", "median") for h in heads)]]
+    rows = [["σ", what, *(h.replace("100%", "max").replace("50%", "median") for h in heads)]]
     groups = {"all": n["sigma"] | {"images": n["images"]}} | n["by_class"]
     for name, q in groups.items():
         rows.append([name, str(q["images"]), *(f"{q[h]:.3f}" for h in heads)])
@@ -220,8 +224,8 @@ def _report(n: dict[str, Any]) -> str:
         quality += f"; {n['not_converged']} did not reach the tolerance"
     trained = f"Method: {n['method']}. " if "method" in n else ""
     intro = (
-        f"{trained}{n['data']} {n['split']}, {n['images']} images, {n['accuracy']:.1%} of them classified "
+        f"{trained}{n['data']} {n['split']}, {n['images']} {what}, {n['accuracy']:.1%} of them classified "
         "correctly.\n"
-        f"σ = ‖J(x)‖₂ with respect to {UNITS.get(n['units'], OF_TOKENS)}; {quality}."
+        f"σ = ‖J(x)‖₂ with respect to {UNITS.get(n['units'], n['units'])}; {quality}."
     )
     return f"{intro}\n\n{table(rows)}\n\n{table(most)}"

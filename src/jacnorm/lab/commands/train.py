@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,8 @@ from ..data import DataSet
 from ..errors import UsageError
 from ..progress import Progress
 from ..run import Share, processes
-from ..run_files import finished_epochs, locked, read_settings, tidy
-from ..settings import Settings, read_as
+from ..run_files import finished_epochs, located, locked, read_settings, tidy
+from ..settings import Settings, method_named, read_as
 from ..train import task_of, train
 from ..wording import count
 
@@ -47,7 +47,7 @@ def add(commands: Any) -> None:
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
-    """An option --key value per setting. Without the option, the file or the default decides."""
+    """Add an option --key value for each setting. Without the option, the file or the default decides."""
     told: set[str] = set()
     for task, kind in KINDS.items():
         group = parser.add_argument_group(f"settings of {task}")
@@ -69,7 +69,7 @@ def _how(name: str, kind: type) -> dict[str, Any]:
         return {"action": argparse.BooleanOptionalAction}
     found = [choices(name, of) for of in KINDS.values() if name in field_names(of)]
     some = None if None in found else tuple(dict.fromkeys(one for of in found for one in of or ()))
-    return {"type": read_as(kind), "choices": some}
+    return {"type": method_named if name == "method" else read_as(kind), "choices": some}
 
 
 def _help(name: str) -> str:
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> None:
     config = make_config(_settings(args))
     device = use_machine(args)
     with processes(device) as share:
-        task_of(config).check_names(config)
+        task_of(config).check_names(located(config, args.out))
         config, data = _data(args, config, share)
         folder = args.out or RUNS / config.id
         result = _train(args, config, data, device, folder, share)
@@ -106,7 +106,7 @@ def _data(args: argparse.Namespace, config: Settings, share: Share) -> tuple[Set
     """The settings with the fingerprint of the data, and the data. A user's own data is described."""
     with share.first_goes_ahead():  # a download may be needed
         runs = RUNS if args.out is None else args.out.parent
-        data = task_of(config).load(config, args.data_root, runs)
+        data = task_of(config).load(located(config, args.out), args.data_root, runs)
     if isinstance(data, DataSet) and data.own and share.first and not args.quiet:
         print(data.told(), file=sys.stderr)
     return config.with_data(data), data
@@ -117,7 +117,7 @@ def _train(
 ) -> dict[str, Any]:
     listeners = (tensorboard(args.tensorboard / config.id),) if args.tensorboard and share.first else ()
     progress = Progress(quiet=args.quiet or not share.first, listeners=listeners)
-    task_of(config).check_start(config, data)  # first, so that a mistake leaves no folder behind
+    task_of(config).check_start(config, data)  # before the folder is made, so that a mistake leaves none
     try:
         with locked(folder) if share.first else nullcontext(True) as mine:
             if not mine:
@@ -133,10 +133,10 @@ def _train(
 
 
 def _settings(args: argparse.Namespace) -> dict[str, Any]:
-    """The settings of the run to continue, else of the file; options on the command line override them."""
+    """The settings of --config, or of the run to continue. Options on the command line override both."""
     settings: dict[str, Any] = {}
     if args.resume and args.out and (args.out / "config.json").exists():
-        settings = asdict(read_settings(args.out))
+        settings = read_settings(args.out).stored()
     if args.config:
         settings |= read_toml(args.config)
     known = {name for kind in KINDS.values() for name in field_names(kind)}

@@ -1,4 +1,4 @@
-"""Data sets by name, and loading them.
+"""The data sets by name, and how they are loaded.
 
 A new set is one entry here. If it comes in MNIST's format, that is all:
 
@@ -30,7 +30,7 @@ from .own import KINDS, is_own, load_own
 
 
 class Source(Protocol):
-    """The interface of an entry."""
+    """The interface of an entry of `SETS`."""
 
     @property
     def classes(self) -> tuple[str, ...]: ...
@@ -95,7 +95,7 @@ SETS: dict[str, Source] = {
 
 
 def check_name(name: str) -> None:
-    """Check that a data set is known. A user's own file is not looked for."""
+    """Check that a data set is known. Whether a user's own file exists is not checked here."""
     if name not in SETS and not is_own(name):
         raise DataError(f"there is no data set {name!r}: {did_you_mean(name, SETS)}, or name {KINDS}")
 
@@ -121,9 +121,11 @@ def load(
     if name not in SETS:
         return load_own(name, label, tokens)
     if tokens:
-        raise DataError(f"{name}: it has images; tokens are of your own: leave out --tokens and --at")
+        raise DataError(
+            f"{name}: it has images, and only your own data has tokens: leave out --tokens and --at"
+        )
     if label:
-        raise DataError(f"{name}: a label column is for a table of your own: leave out --label")
+        raise DataError(f"{name}: only a table of your own has a label column: leave out --label")
     source = SETS[name]
     train, test = source.splits(data_root(root), download)
     return DataSet.of(name, train, test, source.classes)

@@ -1,4 +1,4 @@
-"""A loaded data set with its two splits, and how training goes through it."""
+"""A loaded data set with its two splits, and the batches of training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-PADDING = 4  # of a crop
+PADDING = 4  # pixels around the image, for crops
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ class DataSet:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     classes: tuple[str, ...]
-    columns: tuple[str, ...] = ()  # names, for a table
+    columns: tuple[str, ...] = ()  # the names of a table's columns
     notes: tuple[str, ...] = ()  # about a user's own data
     own: bool = False
 
@@ -73,7 +73,7 @@ class DataSet:
 
     @property
     def is_pixels(self) -> bool:
-        """Whether these are images in [0, 1]. Noise and attacks need them."""
+        """Whether these are images in [0, 1], as noise and attacks need them."""
         low, high = self.range
         return self.train.images.dim() == 4 and low >= 0 and high <= 1
 
@@ -105,7 +105,7 @@ class DataSet:
         return cls(name, train, test, *scale, classes)
 
     def held_out(self, fraction: float, seed: int) -> DataSet:
-        """The set to select settings on. A part of `train` replaces `test`.
+        """The data set for choosing settings. A part of `train` replaces `test`.
 
         So the choice does not see the real test split. `mean` and `std` come from the images left in
         `train`. The name ends in `-held-out`, so a record of such a run cannot pass for a test result.

@@ -1,4 +1,4 @@
-"""Downloading a file from the first good mirror. It is resumed, checked, and complete or not there."""
+"""Downloads from the first good mirror. They resume and are checked. A file is complete or not there."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def download_file(urls: Sequence[str], target: Path, md5: str) -> None:
         if target.exists():
             return _check_existing(target, md5)
         failures = _download(urls, target, md5)
-        for folder in made if failures else ():  # remove folders that were made for nothing
+        for folder in made if failures else ():  # remove the folders that were made, since they are empty
             if not any(folder.iterdir()):
                 folder.rmdir()
     if failures:
@@ -48,7 +48,7 @@ def download_file(urls: Sequence[str], target: Path, md5: str) -> None:
 
 @contextmanager
 def _alone(target: Path) -> Iterator[None]:
-    """One process of this user at a time. The system releases the lock when its process dies."""
+    """Let one process of this user in at a time. The system releases the lock when the process dies."""
     name = hashlib.sha256(f"{os.getuid()} {target.resolve()}".encode()).hexdigest()[:16]
     with (Path(tempfile.gettempdir()) / f"jacnorm-{name}.lock").open("w") as file:
         try:
@@ -60,7 +60,7 @@ def _alone(target: Path) -> Iterator[None]:
 
 
 def _download(urls: Sequence[str], target: Path, md5: str) -> list[str]:
-    """The failure of each mirror; empty if one has delivered."""
+    """Try the mirrors. Returns the failure of each, or nothing if one has delivered the file."""
     part = target.with_name(f"{target.name}.part")
     failures = []
     for url in urls:
@@ -99,7 +99,7 @@ def _check_existing(target: Path, md5: str) -> None:
 
 
 def _fetch(url: str, part: Path, md5: str) -> None:
-    """Complete `part`. If its earlier bytes are bad, start over."""
+    """Complete `part`. If its earlier bytes are wrong, start again."""
     had = part.stat().st_size if part.exists() else 0
     _receive(url, part, had)
     if (found := _md5(part)) == md5:
@@ -111,7 +111,7 @@ def _fetch(url: str, part: Path, md5: str) -> None:
 
 
 def _receive(url: str, part: Path, had: int) -> None:
-    """Add to `part` the bytes of the server after the first `had`."""
+    """Add to `part` the bytes that follow its first `had` bytes."""
     request = Request(url, headers={"Range": f"bytes={had}-"} if had else {})
     try:
         response = urlopen(request, timeout=TIMEOUT_SECONDS)

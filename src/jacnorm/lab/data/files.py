@@ -1,4 +1,4 @@
-"""Finding data files, and reading them whole or not at all."""
+"""Finds data files, and reads them completely or not at all."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def data_root(root: str | os.PathLike[str] | None) -> Path:
 
 
 def check_root(root: Path) -> None:
-    """A named folder must exist. Otherwise a typing error would become a folder with downloads."""
+    """Check that a named folder exists. Otherwise a typing error would make a new folder with downloads."""
     if root != _cache() and not exists(root):
         raise DataError(f"{root}: there is no such folder; name one that has the data sets, or make it")
 
@@ -36,7 +36,7 @@ def _cache() -> Path:
 
 
 def exists(path: Path) -> bool:
-    """Whether there is such a file. A folder that cannot be read is an error, not a no."""
+    """Whether there is such a file. Raises an error if its folder cannot be read."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -82,6 +82,6 @@ def broken(path: Path, found: str, delete: str = "it") -> DataError:
 
 def unreadable(path: Path, error: OSError) -> DataError:
     return DataError(
-        f"{path}: cannot be read ({error.strerror}); mend its permissions or name another folder "
+        f"{path}: cannot be read ({error.strerror}); change its permissions or name another folder "
         f"with --data-root or JACNORM_DATA"
     )

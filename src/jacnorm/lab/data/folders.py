@@ -30,7 +30,7 @@ def read_folder(path: Path) -> Found:
     samples = [_samples(part, is_grey, files[0][0][0]) for part in files]
     notes = ["grey" if is_grey else "in colour (RGB)"]
     if others := sum(_others(part) for part in parts):
-        notes.append(f"{count(others, 'other file')} left alone")
+        notes.append(f"{count(others, 'other file')} ignored")
     return Found(str(path), samples, what="images", notes=notes)
 
 
@@ -43,12 +43,12 @@ def _files(path: Path) -> list[tuple[Path, str]]:
     classes = _folders(path)
     if not classes:
         raise DataError(
-            f"{path}: no folders are in it; images are expected in one folder per class, as cats/1.png"
+            f"{path}: there are no folders in it; images are expected in one folder per class, as cats/1.png"
         )
     found = {one: sorted(file for file in one.rglob("*") if _is_image(file)) for one in classes}
     for one, files in found.items():
         if not files:
-            raise DataError(f"{one}: no images are in it ({', '.join(SUFFIXES[:3])}, …)")
+            raise DataError(f"{one}: there are no images in it ({', '.join(SUFFIXES[:3])}, …)")
     return [(file, one.name) for one, files in found.items() for file in files]
 
 
@@ -69,7 +69,7 @@ def _samples(files: Sequence[tuple[Path, str]], is_grey: bool, first: Path) -> S
         if image.size != size:
             sizes = [f"{width}×{height}" for width, height in (image.size, size)]
             raise DataError(
-                f"{file}: it is {sizes[0]}, and {first} is {sizes[1]}; bring all to one size first"
+                f"{file}: it is {sizes[0]}, and {first} is {sizes[1]}; make all images the same size first"
             )
         images.append(np.asarray(image.convert("L" if is_grey else "RGB")))
     pixels = np.stack(images)

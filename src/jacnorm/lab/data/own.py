@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from ..errors import DataError
-from ..own_code import made_by
+from ..own_code import in_a_line, made_by
 from .dataset import DataSet
 from .folders import read_folder
 from .samples import Found, Samples, made
@@ -30,7 +31,7 @@ def is_own(name: str) -> bool:
 
 
 def load_own(name: str, label: str, tokens: bool = False) -> DataSet:
-    """The data set, read and checked; a `DataError` says what is wrong."""
+    """The data set, read and checked. A `DataError` says what is wrong."""
     return made(_read_own(name, label), tokens)
 
 
@@ -52,7 +53,7 @@ def _read_own(name: str, label: str) -> Found:
 
 
 def read_npz(path: Path) -> Found:
-    """x and y, and also x_test and y_test if there are any."""
+    """The arrays x and y of an .npz file, and x_test and y_test if it has them."""
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: _read(path, file, name) for name in file.files}
@@ -87,7 +88,10 @@ def _place(name: str) -> Any:
 
 
 def read_factory(name: str) -> Found:
-    """A Dataset, a DataLoader or arrays (x, y); or two of these, to train on and to test on."""
+    """The samples of a factory.
+
+    It returns a Dataset, a DataLoader or arrays (x, y), or two of these: train and test.
+    """
     found = made_by(
         name, "a Dataset, a DataLoader or arrays (x, y), or two of them: (train, test)", DataError
     )
@@ -112,10 +116,10 @@ def _samples(name: str, given: Any) -> Samples:
         given = given.dataset  # in the order of the dataset, not of the loader
     if isinstance(given, DataLoader):
         batches = [_of_two(name, batch) for batch in given]
-        x, y = (np.concatenate([np.asarray(batch[i]) for batch in batches]) for i in (0, 1))
+        x, y = (_joined(name, "batch", [batch[i] for batch in batches], np.concatenate) for i in (0, 1))
     elif hasattr(given, "__getitem__") and hasattr(given, "__len__") and not _is_pair(given):
-        rows = [_of_two(name, given[i]) for i in range(len(given))]
-        x, y = (np.stack([np.asarray(one[i]) for one in rows]) for i in (0, 1)) if rows else ([], [])
+        rows = [_of_two(name, _item(name, given, i)) for i in range(len(given))]
+        x, y = (_joined(name, "sample", [row[i] for row in rows], np.stack) for i in (0, 1))
     elif _is_pair(given):
         x, y = given
     else:
@@ -123,6 +127,28 @@ def _samples(name: str, given: Any) -> Samples:
             f"{name} returned {type(given).__name__}; a Dataset, a DataLoader or (x, y) is needed"
         )
     return Samples(x, y, lambda i: f"sample {i}")
+
+
+def _item(name: str, given: Any, i: int) -> Any:
+    try:
+        return given[i]
+    except Exception as error:  # a user's code may raise anything
+        raise DataError(f"{name}: sample {i} cannot be read: {in_a_line(error)}") from error
+
+
+def _joined(name: str, what: str, parts: list[Any], join: Callable[..., Any]) -> Any:
+    """All samples or batches as one array.
+
+    Raises an error if their shapes differ. Batches may differ in length.
+    """
+    arrays = [one.detach().cpu().numpy() if isinstance(one, Tensor) else np.asarray(one) for one in parts]
+    shapes = [one.shape[what == "batch" :] for one in arrays]
+    for i, shape in enumerate(shapes):
+        if shape != shapes[0]:
+            raise DataError(
+                f"{name}: {what} {i} has shape {shape}, and {what} 0 has {shapes[0]}; bring all to one shape"
+            )
+    return join(arrays) if arrays else []
 
 
 def _of_two(name: str, one: Any) -> Any:

@@ -14,9 +14,9 @@ from ..errors import DataError
 from ..wording import count
 from .dataset import DataSet, Split
 
-TEST = 5  # one in so many samples is for the test
-TOLD = 6  # names, if there are more
-CHANNELS = (1, 3, 4)  # numbers of channels, if channels come last
+TEST = 5  # one sample in five goes to the test split
+TOLD = 6  # the most names in a message
+CHANNELS = (1, 3, 4)  # a last axis of this length is taken for channels
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Found:
 
 
 def made(found: Found, tokens: bool = False) -> DataSet:
-    """The data set, of `tokens` or of numbers. A `DataError` says which sample is wrong, and why."""
+    """The data set, of tokens or of numbers. A `DataError` says which sample is wrong, and why."""
     names = _classes(found)
     _check_test(found)
     read = _tokens if tokens else _numbers
@@ -59,7 +59,7 @@ def made(found: Found, tokens: bool = False) -> DataSet:
 
 
 def _tokens(found: Found, part: Samples) -> Tensor:
-    """x as int64, (N, length)."""
+    """The tokens as int64, (N, length)."""
     x = _array(found, "x", part.x)
     if x.dtype.kind not in "iu" or x.ndim != 2:
         raise DataError(
@@ -74,7 +74,7 @@ def _tokens(found: Found, part: Samples) -> Tensor:
 
 
 def _numbers(found: Found, part: Samples) -> Tensor:
-    """x as float32: rows of a table (N, D), or images (N, C, H, W)."""
+    """The numbers as float32: rows of a table (N, D), or images (N, C, H, W)."""
     x = _array(found, "x", part.x)
     if x.ndim not in (2, 3, 4):
         raise DataError(
@@ -118,12 +118,14 @@ def _array(found: Found, name: str, values: Any) -> np.ndarray[Any, Any]:
 
 
 def _classes(found: Found) -> tuple[str, ...]:
-    """The names of all classes, in order. A network learns their positions."""
+    """The names of all classes, sorted. Their positions are the labels of the data set."""
     for part in found.parts:
         _check_labels(found, part)
     values = np.unique(np.concatenate([np.asarray(part.y) for part in found.parts]))
     if len(values) < 2:
-        raise DataError(f"{found.name}: one class only, {_text(values[0])!r}: there is nothing to tell apart")
+        raise DataError(
+            f"{found.name}: there is only one class, {_text(values[0])!r}; a classifier needs two or more"
+        )
     return tuple(_text(value) for value in values)
 
 
@@ -145,7 +147,7 @@ def _check_labels(found: Found, part: Samples) -> None:
 
 
 def _check_test(found: Found) -> None:
-    """Test classes must occur in training, since a network cannot predict other classes."""
+    """Check that every class of the test split occurs in training. A network cannot predict other classes."""
     train, *tests = found.parts
     known = {_text(label) for label in np.asarray(train.y)}
     for part in tests:
@@ -171,7 +173,7 @@ def _text(label: Any) -> str:
 
 
 def _taken_apart(found: Found, split: Split, names: tuple[str, ...]) -> list[Split]:
-    """Train and test, with the same part of every class."""
+    """The split into train and test. Both have about the same share of every class."""
     # RandomState, since its stream never changes: the split is the same in every version.
     order = torch.tensor(np.random.RandomState(0).permutation(len(split)))
     train, test = [], []
@@ -213,7 +215,7 @@ def _told(data: DataSet, found: Found) -> list[str]:
     else:
         low, high = data.range
         what = f"images of {'×'.join(map(str, shape))}, from {low:g} to {high:g}"
-        what += "" if data.is_pixels else " (no pixels from 0 to 1: attacks and noise are not for them)"
+        what += "" if data.is_pixels else " (not pixels from 0 to 1, so attacks and noise are not possible)"
     classes = f"{len(data.classes)} classes: {some(data.classes)}"
     return [sizes, what, classes]
 

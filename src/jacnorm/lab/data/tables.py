@@ -15,7 +15,7 @@ from .samples import Found, Samples, some
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_WORDS = 32  # in a column; each becomes a column of zeros and ones
+MOST_WORDS = 32  # different words in a column, at most. Each word becomes a column of zeros and ones
 MOSTLY = 0.5
 
 

@@ -1,4 +1,4 @@
-"""Beyond accuracy: whether confidence agrees with accuracy, and how the loss rises."""
+"""More than accuracy: whether confidence agrees with accuracy, and how the loss rises."""
 
 from __future__ import annotations
 

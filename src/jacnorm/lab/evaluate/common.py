@@ -18,14 +18,14 @@ CHUNK = 500  # images at a time
 
 @dataclass(frozen=True)
 class Result:
-    """Plain numbers, strings, and tuples and dicts of them."""
+    """A result: numbers, strings, and tuples and dicts of them."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def prepare(model: nn.Module, split: Split, *, pixels: bool = True) -> None:
-    """Put the network into evaluation mode. An error if images or labels do not fit it."""
+    """Put the network into evaluation mode. Raises an error if images or labels do not fit it."""
     if len(split) == 0:
         raise EvaluationError("there are no images to evaluate on: the selection is empty")
     images, labels = split.images, split.labels
@@ -57,12 +57,12 @@ def is_right(model: nn.Module, split: Split) -> Tensor:
 
 
 def share(these: Tensor) -> float:
-    """The share of true values."""
+    """The share of values that are true."""
     return float(these.double().mean())
 
 
 def wilson(part: float, count: float) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share of so many images.
+    """Wilson's 95 % interval of a share that was counted on `count` images.
 
     >>> [round(end, 3) for end in wilson(0.9, 100)], [round(end, 3) for end in wilson(1.0, 100)]
     ([0.826, 0.945], [0.963, 1.0])

@@ -16,7 +16,7 @@ Groups = dict[str, list[Record]]
 
 NAMES = {"weight": "λ"}
 
-WIDTH = 120  # of a page of text
+WIDTH = 120  # characters in a line of a page
 LABEL = 16  # characters that fit over a column of numbers
 
 
@@ -42,7 +42,7 @@ def _table(groups: Groups) -> str:
     if len(text.splitlines()[0]) <= WIDTH:
         return text
     key = ""
-    if max(map(len, cells)) > LABEL:  # too long for the head of a column
+    if max(map(len, cells)) > LABEL:  # the labels are too long for the head of a column
         key = "\n".join(f"({i}) {label}" for i, label in enumerate(cells, 1)) + "\n\n"
         methods = [[f"({i})", *rest] for i, (_, *rest) in enumerate(methods, 1)]
     return key + "\n\n".join(map(table, _blocks(["method", *names], methods)))

@@ -31,8 +31,8 @@ class EstimationResult(Result):
     iterations: tuple[int, ...]
     random: tuple[float, ...]
     lanczos: tuple[float, ...]
-    warm: tuple[float, ...] | None  # None: no vectors were given
-    bound: float | None  # None: the network is not piecewise linear
+    warm: tuple[float, ...] | None  # None if no vectors were given
+    bound: float | None  # None if the network is not piecewise linear
     images: int
     seed: int
 
@@ -46,7 +46,10 @@ def estimation(
     iterations: tuple[int, ...] = ITERATIONS,
     seed: int = 0,
 ) -> EstimationResult:
-    """Relative errors of σ on these images; `stored` is SpectralPenalty's `u`, one row per image."""
+    """Relative errors of σ on these images.
+
+    `stored` is the `u` of SpectralPenalty, with one row per image.
+    """
     prepare(model, split, pixels=False)
     check_increasing("iterations", iterations, least=1)
     if stored is not None and len(stored) != len(split):

@@ -19,7 +19,7 @@ from .minimum_norm import linf_perturbed, need_foolbox
 ITERATIONS = 100  # per gradient attack, as in AutoAttack
 QUERIES = 5000  # for Square, as in AutoAttack
 SUSPICIOUS = 0.002  # of all images: AutoAttack's own threshold for a warning
-AT_LEAST = 3  # images: one lucky query on a small set proves nothing
+AT_LEAST = 3  # images, at least: on a small set one lucky query proves nothing
 
 Attack = Callable[[Tensor, Tensor], Tensor]  # images, labels -> images
 
@@ -35,7 +35,7 @@ class JudgeResult(Result):
     robust: tuple[float, ...]
     clean: float
     only_by_square: int  # images that only Square fooled, and no white-box attack
-    zero_gradients: int  # images where the loss has no gradient, so gradient attacks are blind
+    zero_gradients: int  # images where the loss has no gradient, so that gradient attacks cannot work
     alarm: str | None
     epsilon: float
     iterations: int

@@ -44,7 +44,7 @@ class Setup:
     epsilon: float = EPSILON
     strengths: Mapping[str, tuple[int, ...]] = field(
         default_factory=dict
-    )  # only where they are not the default
+    )  # only those that are not the default
     directions: int = DIRECTIONS
     timing: Mapping[str, Any] = field(default_factory=dict)  # settings of `cost`
 
@@ -127,7 +127,7 @@ def _boundary_rows(b: dict[str, Any]) -> Iterator[Row]:
         "sampled": f"by {b['directions']} directions",
     }
     for key, text in names.items():
-        middle = median(math.inf if d is None else d for d in b[key])  # not found counts as far away
+        middle = median(math.inf if d is None else d for d in b[key])  # no boundary found counts as far away
         yield f"median distance to the boundary, {text}", middle, ".3f"
     yield "misclassified by a network, left out", b["left_out"], ".0f"
 

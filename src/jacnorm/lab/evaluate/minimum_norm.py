@@ -1,4 +1,4 @@
-"""Minimum-norm attacks, by foolbox."""
+"""Minimum-norm attacks of foolbox."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _run(attack: Any, model: nn.Module, x: Tensor, y: Tensor, bounds: tuple[floa
     with torch.random.fork_rng():  # DDN draws from the global generator where the gradient is zero
         torch.manual_seed(0)
         found: Tensor = attack.run(wrapped, x, y)
-    return torch.where(found.isfinite(), found, x)  # NaN from a division by zero does not count
+    return torch.where(found.isfinite(), found, x)  # NaN comes from a division by zero. It does not count
 
 
 @torch.no_grad()

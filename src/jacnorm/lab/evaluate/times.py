@@ -48,7 +48,7 @@ class TimesResult(Result):
 def step_times(
     model: Normalized, split: Split, *, batch_sizes: tuple[int, ...] = BATCH_SIZES, repeats: int = REPEATS
 ) -> TimesResult:
-    """Time per batch. The network is copied and does not change."""
+    """Measure the time per batch. The network is copied, so it does not change."""
     prepare(model, split, pixels=False)
     check_increasing("batch_sizes", batch_sizes, least=1)
     if batch_sizes[-1] > len(split) or repeats < 1:
@@ -71,7 +71,7 @@ def _rounds(
     body = copy.deepcopy(model.body).train()
     batch = (model.normalize(images), labels, torch.arange(len(images)))
     steps = {kind: _step(kind, body, batch) for kind in KINDS}
-    for step in steps.values():  # warm-up: a new model is verified, and threads start
+    for step in steps.values():  # a warm-up: the new model is verified, and threads start
         step()
     found = []
     for _ in range(repeats):

@@ -55,8 +55,8 @@ class Experiment:
     title: str
     runs: tuple[Any, ...]  # the settings of all of them, in full; of one task
     screening_epochs: int | None = None
-    paper: dict[str, list[float]] = field(default_factory=dict)  # what the paper found, for the report
-    claims: tuple[Claim, ...] = ()  # and what it says of that
+    paper: dict[str, list[float]] = field(default_factory=dict)  # the paper's results, for the report
+    claims: tuple[Claim, ...] = ()  # the paper's claims about them
     results: Path = Path()  # the file of its results
 
     @property
@@ -91,7 +91,7 @@ class Experiment:
         return tuple(run for run in self.runs if setting(run) in settings)
 
     def with_protocol(self, protocol: str) -> Experiment:
-        """The same under another protocol. Its results are in another file."""
+        """The same experiment under another protocol. Its results are in another file."""
         runs = tuple(
             replace(run, protocol=protocol) if hasattr(run, "protocol") else run for run in self.runs
         )
@@ -110,7 +110,7 @@ def of_protocol(results: Path, protocol: str) -> Path:
 
 
 def read_experiment(path: Path, results: Path | None = None) -> Experiment:
-    """Its results are beside it, unless a folder of results is named."""
+    """Read an experiment. Its results are beside its file, unless a folder of results is named."""
     content = read_toml(path)
     if "networks" in content:
         raise ConfigError(f"{path}: a figure trains no networks of its own; see jacnorm reproduce --help")
@@ -147,13 +147,13 @@ def _check_sections(path: Path, content: Mapping[str, Any]) -> None:
         values = content.get("grid", {}).get(name)
         if isinstance(values, list) and len(values) > 1:
             raise ConfigError(
-                f"{path}: [grid] {name}: {name} is one for an experiment, or the easiest would be chosen by "
-                "its loss; write a file for each"
+                f"{path}: [grid] {name}: an experiment has only one {name}, or the easiest would "
+                "be chosen by its loss; write one file for each"
             )
 
 
 def setting(run: Settings) -> str:
-    """An id that is equal for runs that differ in the seed alone."""
+    """An id of the settings without the seed."""
     return replace(run, seed=0).id
 
 
@@ -200,7 +200,7 @@ def of_data(runs: tuple[Settings, ...]) -> tuple[Settings, ...]:
 
 
 def _check_claims(path: Path, experiment: Experiment) -> None:
-    """Checked before training, not after days of it."""
+    """Check the claims before the training, which may take days."""
     for claim in experiment.claims:
         known = experiment.runs[0].quantities
         if unknown := [name for name in claim.quantities if name not in known]:
@@ -210,7 +210,7 @@ def _check_claims(path: Path, experiment: Experiment) -> None:
             )
         if absent := [name for name in claim.named if name not in experiment.labels]:
             raise ConfigError(
-                f"{path}: a claim is about {absent[0]!r}, which the grid has not; it has "
+                f"{path}: a claim is about {absent[0]!r}, which the grid does not have; it has "
                 f"{', '.join(experiment.labels)}{_about_variants(absent[0])}"
             )
 
@@ -258,5 +258,5 @@ def _values(path: Path, key: str, values: Any) -> list[Any]:
 
 
 def unique(runs: Any) -> tuple[Settings, ...]:
-    """Settings that a method ignores make no new run."""
+    """The runs without repeats. Runs that differ only in settings that their method ignores are the same."""
     return tuple({run.id: run for run in runs}.values())

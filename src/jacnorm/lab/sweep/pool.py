@@ -1,4 +1,4 @@
-"""The loop over many runs, on any machine; and the processes of this machine that train them.
+"""The loop over many runs, and the processes on this machine that train them.
 
 A process is `python -m jacnorm.lab.sweep.pool`. It reads its task from stdin and trains one run. It ends when
 its parent ends. Its checkpoint stays.
@@ -16,7 +16,7 @@ import time
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -29,6 +29,7 @@ from ..progress import Progress
 from ..run import DivergedError
 from ..settings import Settings
 from ..train import task_of, train
+from ..wording import on_one_line
 from .store import Store
 
 POLL_SECONDS = 0.2
@@ -37,22 +38,25 @@ LOCKED_ELSEWHERE = 3  # exit code of a worker whose run is locked by another pro
 
 @dataclass(frozen=True)
 class Ending:
-    """How a worker ended. Without a reason it is no failure: its run is done, or another process has it."""
+    """How a worker ended.
+
+    Without a reason it has not failed: its run is done, or another process trains it.
+    """
 
     reason: str | None = None
 
 
 class Worker(Protocol):
-    """One run under way."""
+    """A process that trains one run."""
 
     @property
     def config(self) -> Settings: ...
 
     def poll(self) -> Ending | None:
-        """None while it runs."""
+        """Its ending, or None while it runs."""
 
     def stop(self) -> None:
-        """Stop it now, if it is running. Its checkpoint stays."""
+        """Stop the process now. The checkpoint stays."""
 
 
 @dataclass
@@ -71,14 +75,17 @@ class Pool(ABC):
     def _start(self, config: Settings) -> Worker: ...
 
     def run_all(self, configs: Iterable[Settings], watch: Callable[[list[Settings]], None]) -> None:
-        """Loop until every run is done or has failed for good. `watch` is called with the running ones."""
+        """Train until every run is done or has failed for good.
+
+        `watch` is called with the runs in progress.
+        """
         waiting = self._to_do(configs)
         running: list[Worker] = []
         try:
             while waiting or running:
                 polled = [
                     (w, w.poll()) for w in running
-                ]  # once, since one that ends right now must not count twice
+                ]  # asked once, so that a worker that ends right now does not count twice
                 running = [w for w, ending in polled if ending is None]
                 ended = [self._counted(w, ending) for w, ending in polled if ending is not None]
                 waiting = self._to_do(waiting + ended)
@@ -95,7 +102,7 @@ class Pool(ABC):
         return next((c for c in waiting if not self.store.is_running(c)), None)
 
     def _to_do(self, configs: Iterable[Settings]) -> list[Settings]:
-        """Runs that are neither done nor given up, here or in another sweep."""
+        """The runs that are left: neither done nor given up, here or in another sweep."""
         return [c for c in configs if not self.store.is_done(c) and not self.store.has_failed(c)]
 
     def _counted(self, worker: Worker, ending: Ending) -> Settings:
@@ -110,7 +117,7 @@ def order(
     """The task of a worker. Paths are absolute, since another machine has another current folder."""
     root = data_root or os.environ.get("JACNORM_DATA")
     return {
-        "config": asdict(config),
+        "config": config.stored(),
         "results": str(store.results.absolute()),
         "runs": str(store.runs.absolute()),
         "data_root": str(Path(root).expanduser().absolute()) if root else None,
@@ -123,7 +130,7 @@ def ending(code: int, log: Path) -> Ending:
     """The meaning of a worker's exit code."""
     if code in (0, LOCKED_ELSEWHERE):
         return Ending()
-    # A file server may show it late.
+    # On a file server the log may appear late.
     lines = log.read_text().strip().splitlines() if log.exists() else []
     return Ending(lines[-1] if lines else f"ended with code {code}")
 
@@ -217,7 +224,7 @@ def attempt(task: dict[str, Any]) -> int:
     try:
         return carry_out(task)
     except JacnormError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {on_one_line(error)}", file=sys.stderr)
     except Exception:
         traceback.print_exc()
     return 1

@@ -61,7 +61,7 @@ class RayWorker:
     config: Settings
     store: Store
     answer: ray.ObjectRef[int]
-    finished: float | None = field(default=None, init=False)  # when we first heard of it
+    finished: float | None = field(default=None, init=False)  # when we first knew of it
 
     def poll(self) -> Ending | None:
         if not ray.wait([self.answer], timeout=0)[0]:
@@ -75,7 +75,7 @@ class RayWorker:
             return Ending()
         except RayTaskError as error:
             if isinstance(error.cause, ClusterError):
-                raise error.cause from None  # no other run would fare better
+                raise error.cause from None  # every other run would fail as well
             return Ending(_last_line(error))
         except RayError as error:
             return Ending(_reason(error))
@@ -109,7 +109,7 @@ class RayPool(Pool):
         self.store.results.parent.mkdir(parents=True, exist_ok=True)
         with _connected(self.address):
             if not self._slots():
-                raise ClusterError(f"no machine of the cluster has what a run is to get: {self._needs()}")
+                raise ClusterError(f"no machine of the cluster has what a run needs: {self._needs()}")
             super().run_all(configs, watch)
 
     def _slots(self) -> int:
@@ -120,7 +120,7 @@ class RayPool(Pool):
         return room if self.workers is None else min(room, self.workers)
 
     def _fitting(self, resources: dict[str, float]) -> int:
-        """How many runs a machine takes."""
+        """How many runs fit into a machine."""
         needs = {"CPU": self.cpus_per_run, "GPU": self.gpus_per_run}
         return min(int(resources.get(name, 0) / need + 1e-6) for name, need in needs.items() if need)
 
@@ -137,13 +137,13 @@ class RayPool(Pool):
 
 @contextmanager
 def _connected(address: str) -> Iterator[None]:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody asked us to report anything
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray must not send usage statistics
     dashboard = False if address == "local" else None
     with tempfile.TemporaryDirectory() as folder:
         said = Path(folder) / "said"
         try:
             _knock(address)
-            with _output_to(said):  # Ray does not tell what it knows in its error
+            with _output_to(said):  # Ray's error does not contain its reason
                 ray.init(
                     address, include_dashboard=dashboard, log_to_driver=False, logging_level=logging.ERROR
                 )
@@ -163,7 +163,7 @@ def _no_cluster(address: str, error: Exception, said: str) -> ClusterError:
         )
     found = " ".join(str(error).split())
     return ClusterError(
-        f"--address {address}: no Ray to work with ({found}); ray start --head starts a cluster"
+        f"--address {address}: there is no Ray that can be used ({found}); ray start --head starts a cluster"
     )
 
 

@@ -28,16 +28,16 @@ class SweepError(JacnormError):
     """Some runs failed for good."""
 
 
-Epochs = tuple[tuple[Settings, int], ...]  # runs with the epochs they have finished
+Epochs = tuple[tuple[Settings, int], ...]  # runs in progress, each with its finished epochs
 
 
 @dataclass(frozen=True)
 class Status:
     done: tuple[Settings, ...]
     running: Epochs
-    failed: tuple[tuple[Settings, str], ...]  # with the last reason
+    failed: tuple[tuple[Settings, str], ...]  # failed runs, each with its last reason
     waiting: Epochs
-    diverged: tuple[tuple[Settings, str], ...] = ()  # of those that are done, with what happened
+    diverged: tuple[tuple[Settings, str], ...] = ()  # among the done ones, each with its message
 
     def __str__(self) -> str:
         others = [c for c, _ in (*self.running, *self.failed, *self.waiting)]
@@ -158,7 +158,7 @@ class LiveView:
         return f"{epochs} of {total} epochs{left}; {self._words(running)}"
 
     def _words(self, running: list[Settings]) -> str:
-        under_way = [c for c in running if c.id not in self._ended]  # its process may be about to end
+        under_way = [c for c in running if c.id not in self._ended]  # the process may end right now
         runs = ", ".join(f"{self._names[c.id]} {self._store.epoch(c)}/{c.epochs}" for c in under_way)
         return f"{len(self._ended)}/{len(self._configs)} runs; {runs}"
 
@@ -166,7 +166,7 @@ class LiveView:
         return self._store.is_done(config) or self._store.has_failed(config)
 
     def _epochs(self) -> int:
-        """Finished epochs of all runs, each counted once."""
+        """The number of finished epochs of all runs. Each run is counted once."""
         return sum(c.epochs if c.id in self._ended else self._store.epoch(c) for c in self._configs)
 
 
@@ -183,7 +183,7 @@ def train_all(experiment: Experiment, pool: Pool) -> Status:
 
 
 def sweep(experiment: Experiment, pool: Pool) -> Status:
-    """Train what is missing; returns the status of all runs."""
+    """Train the missing runs. Returns the status of all runs."""
     if experiment.screening_epochs is None:
         return _stage(experiment.title, experiment.runs, pool)
     if coming := to_come(experiment, pool.store):
@@ -209,16 +209,17 @@ def known_runs(experiment: Experiment, store: Store) -> tuple[Settings, ...]:
 
 
 def to_come(experiment: Experiment, store: Store) -> str:
-    """What follows the runs that are known now; empty if nothing does."""
+    """Text on the runs that follow those that are known now; empty if there are none."""
     if experiment.screening_epochs is None or _is_over(experiment.screening_runs(), store):
         return ""
-    second = experiment.chosen_runs({run.id: 0.0 for run in experiment.screening_runs()})  # if none diverges
+    # As many as there are if no run diverges.
+    second = experiment.chosen_runs({run.id: 0.0 for run in experiment.screening_runs()})
     runs, epochs = count(len(second), "run"), count(experiment.runs[0].epochs, "epoch")
     return f"a second stage follows: the best of each method in full, {runs} of {epochs}"
 
 
 def forget_failures(experiment: Experiment, store: Store) -> None:
-    """The next sweep tries failed runs again."""
+    """Forget failures, so that the next sweep tries these runs again."""
     for config in known_runs(experiment, store):
         store.forget_failures(config)
 
@@ -255,7 +256,7 @@ def check_nets(runs: Sequence[Settings], data_root: Path | None, folder: Path) -
 def warn_of_nets(experiment: Experiment, store: Store) -> None:
     try:
         warn(changed_nets(store, experiment.all_runs))
-    except NetError as error:  # to look at results, the code of a net is not needed
+    except NetError as error:  # the code of a net is not needed to look at results
         warn([str(error)])
 
 
@@ -266,4 +267,4 @@ def warn(lines: Iterable[str]) -> None:
 
 def check_failed(runs: int) -> None:
     if runs:
-        raise SweepError(f"{count(runs, 'run')} failed; mend the cause, then go on with --retry")
+        raise SweepError(f"{count(runs, 'run')} failed; fix the cause, then continue with --retry")

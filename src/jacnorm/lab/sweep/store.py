@@ -1,4 +1,4 @@
-"""The state of a sweep on disk: finished runs in the experiment's results, runs under way in runs/.
+"""The state of a sweep on disk: finished runs in the experiment's results, runs in progress in runs/.
 
 my.jsonl      a line for each finished run: config, metrics of every epoch, environment
 runs/RUN/     checkpoint, metrics, log; `lock` is held by the process that trains it
@@ -38,7 +38,7 @@ MAX_ATTEMPTS = 3  # a run that fails is tried twice more
 
 def _is_locked(file: Path) -> bool:
     try:
-        with file.open() as opened:  # looking must not make anything
+        with file.open() as opened:  # reading must not make a folder
             fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
@@ -49,7 +49,7 @@ def _is_locked(file: Path) -> bool:
 
 @dataclass(frozen=True)
 class Store:
-    results: Path  # the file of one experiment
+    results: Path  # the results of one experiment
     runs: Path
 
     def run_folder(self, config: Settings) -> Path:
@@ -59,7 +59,7 @@ class Store:
         return self.run_folder(config) / "log.txt"
 
     def is_done(self, config: Settings) -> bool:
-        """Also if a newer version wrote the result."""
+        """Whether the run has a result. One of a newer version counts as well."""
         found = read_results(self.results)
         return config.id in found.records or config.id in found.newer
 
@@ -76,7 +76,10 @@ class Store:
         return marked_with(self.run_folder(config))
 
     def publish(self, config: Settings, result: dict[str, Any]) -> None:
-        """The history is stored in columns, with one number per epoch."""
+        """Add a result to the experiment's file.
+
+        Its history is stored in columns, with one number per epoch.
+        """
         history = result["history"]
         # A run that diverged at once has no epochs. Reports of the penalty are missing in some epochs.
         names = [name for name in (history[0] if history else ()) if all(name in epoch for epoch in history)]
@@ -104,7 +107,7 @@ class Store:
         """Why a finished run diverged; None if it did not."""
         try:
             result = self.result(config)
-        except NewerVersionError:  # not ours to read
+        except NewerVersionError:  # this version cannot read it
             return None
         return result.get("diverged") if has_diverged(result) else None
 
@@ -115,7 +118,7 @@ class Store:
         """The reason of each attempt that failed."""
         try:
             reasons: list[str] = json.loads((self.run_folder(config) / "failures.json").read_text())
-        except FileNotFoundError:  # not checked before: another sweep with --retry may delete it meanwhile
+        except FileNotFoundError:  # not checked before, since another sweep may delete it at any time
             return []
         return reasons
 
@@ -126,15 +129,18 @@ class Store:
         return len(self.failures(config)) >= MAX_ATTEMPTS
 
     def epoch(self, config: Settings) -> int:
-        """How many epochs of it are finished."""
+        """How many epochs of a run are finished."""
         return finished_epochs(self.run_folder(config))
 
     def is_running(self, config: Settings) -> bool:
-        """Also if it is about to run: a process takes seconds to start."""
+        """Whether a run is running.
+
+        One that is about to start counts as well, since a process takes seconds to start.
+        """
         return any(_is_locked(self.run_folder(config) / name) for name in ("lock", "starting"))
 
     def tidy(self, config: Settings) -> None:
-        """Remove the half-written files of a process that was killed. Only the holder of the lock may."""
+        """Remove the half-written files of a process that was killed. Call this only with the lock."""
         tidy(self.run_folder(config))
 
     @contextmanager
@@ -143,17 +149,17 @@ class Store:
         folder = self.run_folder(config)
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "starting").open("w") as file:
-            with suppress(BlockingIOError):  # another sweep is quicker, which the process will find out
+            with suppress(BlockingIOError):  # another sweep was faster. The process will notice
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield file
 
     def lock(self, config: Settings) -> AbstractContextManager[bool]:
-        """Whether this run is ours to train."""
+        """Lock a run. Yields whether we got the lock."""
         return locked(self.run_folder(config))
 
 
 def check_writable(store: Store) -> None:
-    """Checked by writing: permissions say nothing about disks that are full or read-only."""
+    """Check by writing a file. Permissions do not show whether a disk is full or read-only."""
     for folder in (store.runs, store.results.parent):
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -164,7 +170,7 @@ def check_writable(store: Store) -> None:
 
 
 def check_readable(store: Store) -> None:
-    """Results and runs that do not exist yet count as empty."""
+    """Check that results and runs can be read. If they do not exist yet, they count as empty."""
     read_results(store.results)
     try:
         list(store.runs.iterdir())
@@ -179,7 +185,7 @@ def changed_nets(store: Store, runs: Sequence[Settings]) -> list[str]:
     lines = []
     for net in dict.fromkeys(run.own_net for run in runs if run.own_net is not None):
         with torch.random.fork_rng():
-            now = fingerprint(build(net, (), 0))  # a net of the user is built without the data
+            now = fingerprint(build(net, (), 0))  # the user's net is built without data
         before = [mark for run in runs if run.own_net == net and (mark := store.fingerprint(run)) is not None]
         if others := [mark for mark in before if mark != now]:
             lines.append(
@@ -190,6 +196,6 @@ def changed_nets(store: Store, runs: Sequence[Settings]) -> list[str]:
 
 
 def damaged(store: Store) -> list[str]:
-    """A line for each result that is there and cannot be used."""
+    """One line for each result that cannot be used."""
     found = read_results(store.results)
     return [*(f"{text}; its run is made again" for text in found.damaged), *found.newer.values()]

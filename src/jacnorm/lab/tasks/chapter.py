@@ -96,7 +96,7 @@ class Trials:
         if len(lost := frame[frame["done"] & frame["diverged"]]):
             called = names(self.experiment.runs)
             each = "; ".join(called[name] for name in lost["id"])
-            found.append(f"Diverged, and not in these numbers: {each}.")
+            found.append(f"Left out of these numbers, because they diverged: {each}.")
         return tuple(found)
 
 

@@ -59,12 +59,12 @@ class ValueLearning(Learning):
     counters = (*Learning.counters, "_n_calls")
 
     def learn(self, steps: int, callback: list[BaseCallback]) -> None:
-        self.model.exploration_schedule = lambda _: self.exploration()  # over all epochs together
+        self.model.exploration_schedule = lambda _: self.exploration()  # in all epochs together
         self.model.exploration_rate = self.exploration()
         self.model.learn(steps, callback, reset_num_timesteps=False)
 
     def exploration(self) -> float:
-        """The probability of a random action: from 1 down to `explore_to`."""
+        """The probability of a random action. It falls from 1 to `explore_to`."""
         until = self.config.explore * self.config.epochs * self.config.steps
         part = min(1.0, self.model.num_timesteps / until)
         return 1.0 + part * (self.config.explore_to - 1.0)
@@ -93,7 +93,7 @@ def remembered(model: DQN) -> dict[str, Tensor]:
 
 def remember(model: DQN, tensors: Mapping[str, Tensor]) -> None:
     buffer = model.replay_buffer
-    if buffer is None or "replay.place" not in tensors:  # all of its epochs are done
+    if buffer is None or "replay.place" not in tensors:  # all epochs are done
         return
     buffer.pos, buffer.full = int(tensors["replay.place"][0]), bool(tensors["replay.place"][1])
     for name in FILES:
@@ -109,7 +109,7 @@ def start(
     config: DQNSettings, data: Any, device: torch.device | str, share: Share | None = None
 ) -> ValueLearning:
     env = environments(config, config.environments)
-    decay = config.weight if config.method == "l2" else 0.0
+    decay = config.weight if config.method == "weight-decay" else 0.0
     image = len(env.observation_space.shape or ()) == 3
     with kept_random_state():
         model = DQN(

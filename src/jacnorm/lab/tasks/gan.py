@@ -32,7 +32,7 @@ from ..wording import did_you_mean
 from .judges import Judge, Reference, judge_of
 from .kinds import FIRST_WEIGHT, GANSettings
 
-IMAGES = 28  # pixels per side, the most that these networks take
+IMAGES = 28  # pixels per side, at most, in these networks
 BETA2 = 0.999
 SIGMA_IMAGES = 500
 FINAL = 13  # times as many images at the end: 26,000, as in papers that count modes
@@ -260,7 +260,7 @@ def check_images(data: DataSet) -> None:
 
 
 def check_start(config: GANSettings, data: Material) -> None:
-    """Nothing to check, since mistakes are found earlier."""
+    """There is nothing to check here. Mistakes are found earlier."""
 
 
 def start(config: GANSettings, data: Material, device: torch.device | str, share: Share | None = None) -> GAN:

@@ -25,7 +25,7 @@ from ..train import train
 
 NEIGHBOURS = 3  # for precision and recall
 CHUNK = 1000
-SMALL = 12  # pixels; LeNet takes no fewer
+SMALL = 12  # pixels per side, at least, in LeNet
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,16 @@ def settings_of_judge(data: DataSet, epochs: int) -> RunConfig:
 
 
 def judge_of(data: DataSet, epochs: int, runs: Path) -> Judge:
-    """The classifier is a run like any other. The first process that needs it trains it; others wait."""
+    """The trained classifier.
+
+    It is a run like any other. The first process that needs it trains it, and others wait.
+    """
     config = settings_of_judge(data, epochs)
     folder = runs / config.id
     while not (folder / "weights.safetensors").exists():
         with locked(folder) as mine:
             if mine:
-                print(f"Training the classifier that judges, in {folder}", file=sys.stderr, flush=True)
+                print(f"Training the classifier for the evaluation, in {folder}", file=sys.stderr, flush=True)
                 train(config, data, folder, resume=True, progress=Progress(only_bar=True))
         time.sleep(0 if mine else 1)
     return Judge(load_run(folder, config, data), len(data.classes))
@@ -77,7 +80,7 @@ class Reference:
 
     judge: Judge
     features: Tensor
-    modes: int  # the possible number
+    modes: int  # the number of possible modes
     mean: Tensor
     covariance: Tensor
 
@@ -122,7 +125,7 @@ def precision_and_recall(real: Tensor, made: Tensor) -> tuple[float, float]:
 
 
 def _covered(points: Tensor, by: Tensor) -> float:
-    radius = torch.cdist(by, by).kthvalue(NEIGHBOURS + 1, dim=1).values  # the first is the image itself
+    radius = torch.cdist(by, by).kthvalue(NEIGHBOURS + 1, dim=1).values  # the nearest is the image itself
     return float((torch.cdist(points, by) <= radius).any(1).double().mean())
 
 

@@ -100,9 +100,9 @@ class DQNSettings(Reinforcement):
     method: str = setting(
         "none",
         "the regularizer; spectral-norm divides the last hidden layer by its norm (Gogianu et al.)",
-        ("none", "spectral-norm", "spectral", "l2"),
+        ("none", "spectral-norm", "spectral", "weight-decay"),
     )
-    weight: float = setting(0.01, "weight of the regularizer, λ", POSITIVE, method="spectral l2")
+    weight: float = setting(0.01, "weight of the regularizer, λ", POSITIVE, method="spectral weight-decay")
     epochs: int = setting(20, "epochs; after each one the network is evaluated and saved", POSITIVE)
     steps: int = setting(2500, "steps of the environment per epoch", POSITIVE)
     learning_rate: float = setting(2.3e-3, "learning rate of Adam", POSITIVE)

@@ -1,4 +1,4 @@
-"""Shared by policy and dqn: running an algorithm of stable-baselines3 epoch by epoch."""
+"""What policy and dqn share: an algorithm of stable-baselines3 runs epoch by epoch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .kinds import Reinforcement
 from .playing import Episode, kept_random_state, make, play
 
 SIGMA_STATES = 500
-STAGGER = 9_176  # between the seeds of environments and those of epochs
+STAGGER = 9_176  # the distance between the seeds of environments and the seeds of epochs
 FINAL = 3  # times as many episodes at the end
 
 
@@ -53,7 +53,7 @@ class Learning(Run):
     def learn(self, steps: int, callback: list[BaseCallback]) -> None: ...
 
     def extra_scores(self, episodes: Sequence[Episode]) -> dict[str, float]:
-        """Further numbers of these episodes."""
+        """Further scores of these episodes."""
         return {}
 
     def epoch(self, epoch: int, progress: Progress) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def check_names(config: Reinforcement) -> None:
 
 
 def load(config: Reinforcement, data_root: Path | str | None, runs: Path) -> None:
-    """There is no data besides the environment."""
+    """Nothing is loaded: there is no data besides the environment."""
 
 
 def check_actions(config: Reinforcement, kind: type[gymnasium.Space[Any]], otherwise: str) -> None:
@@ -198,7 +198,7 @@ class Clock(BaseCallback):
 
 
 class Heard(BaseCallback):
-    """Tells progress about the steps."""
+    """Reports the steps to the progress bar."""
 
     def __init__(self, progress: Progress):
         super().__init__()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..errors import UsageError
 
 FAMILIES = {"MinAtar": "minatar"}  # prefix of environment names -> package
-LONGEST = 5000  # steps of an episode, since some would never end
+LONGEST = 5000  # steps of an episode, at most, since some would never end
 SEEDS = 1_000_003  # the first seed of evaluation episodes, the same for all runs
 
 Numbers = NDArray[Any]
@@ -35,7 +35,7 @@ class ChannelsFirst(gymnasium.ObservationWrapper[Numbers, Any, Any]):
 
 
 def make(name: str) -> gymnasium.Env[Any, Any]:
-    """The environment. An error says which names exist, or which package is missing."""
+    """Make the environment. An error names the existing ones, or the missing package."""
     family = name.partition("/")[0]
     try:
         if family in FAMILIES:

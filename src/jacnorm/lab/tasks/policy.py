@@ -90,7 +90,7 @@ class CAPS(AddedLoss):
 
 
 def make_penalty(config: PolicySettings) -> Penalty | None:
-    """None for `none`, and for `caps`, which is no norm of a Jacobian."""
+    """The penalty on a norm. None for `none` and for `caps`, which is not a norm of a Jacobian."""
     makers = {
         "spectral": lambda: SpectralPenalty(config.weight, seed=config.seed),
         "spectral-target": lambda: SpectralPenalty(FIRST_WEIGHT, target=config.target, seed=config.seed),
