@@ -22,7 +22,7 @@ _KINDS = {
 }
 
 
-Quantities = Mapping[str, tuple[str, int]]
+Titles = Mapping[str, tuple[str, int]]  # of each quantity its words, and the digits to show
 
 
 class ConfigError(UsageError):
@@ -112,7 +112,7 @@ class Settings:
         }
 
     @property
-    def quantities(self) -> Quantities:
+    def quantities(self) -> Titles:
         """What claims may be about, each with its words and digits, the most important first."""
         return {}
 

@@ -1,4 +1,4 @@
-"""Shared by all evaluations: checks of the input, a progress bar, and results that become JSON."""
+"""Shared by all evaluations: checks of the input, and results that become JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from ..data import Split, batches
 from ..errors import EvaluationError
@@ -71,11 +70,6 @@ def wilson(part: float, count: float) -> tuple[float, float]:
     middle = part + z**2 / (2 * count)
     half = z * sqrt(part * (1 - part) / count + (z / (2 * count)) ** 2)
     return max(0.0, (middle - half) / (1 + z**2 / count)), min(1.0, (middle + half) / (1 + z**2 / count))
-
-
-def progress(total: int, what: str, unit: str = " images") -> Any:
-    """A bar on a terminal. It appears after a second."""
-    return tqdm(total=total, desc=what, unit=unit, disable=None, leave=False, delay=1, dynamic_ncols=True)
 
 
 def generator_on(device: torch.device, seed: int) -> torch.Generator:
