@@ -16,7 +16,7 @@ from ..figures.robustness import TITLES, attack, attacks_in, is_judged, noise, r
 from ..figures.weights import over_weights
 from ..pictures import to_svg
 from ..reproduce.chapter import Chapter
-from ..reproduce.cost import ESTIMATES
+from ..reproduce.paper_figures import ESTIMATES
 
 CURVES = "Interquartile mean over the runs of a method, epoch by epoch, with 95 % intervals"
 DISTANCES = "Distance to the boundary: quartiles, and 5 % and 95 % of the points"
@@ -102,5 +102,5 @@ def _relations(chapter: Chapter) -> Iterator[tuple[str, str, Figure]]:
 
 def _estimated(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The networks that each estimate is measured on."""
-    of = {key: frame[frame["method"] == label] for key, label in ESTIMATES.items()}
+    of = {key: frame[frame["method"] == label] for key, (label, _) in ESTIMATES.items()}
     return {key: networks for key, networks in of.items() if len(networks)}
