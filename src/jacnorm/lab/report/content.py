@@ -11,12 +11,12 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from ..claims import FAILS, HOLDS, OPEN, UNTESTED, Outcome
+from ..figures.draw import Drawing, drawings
 from ..reproduce.catalog import Item, foreword, read_chapter
 from ..reproduce.chapter import Chapter, Table
 from ..reproduce.readings import Readings
 from ..results import has_diverged
 from ..wording import NOTHING, count, mean_sd, signed
-from .drawings import Drawing, drawings
 from .editorial import Bullet, Deviation, bullets, by_readings, commands, deviations
 
 PAPER = "Exact Spectral Norm Regularization"
