@@ -255,13 +255,8 @@ def read_result(path: Path) -> Result:
         raise ResultError(f"{path}: cannot be read ({error.strerror})") from error
 
 
-def validation_loss(result: Result) -> float:
-    """The loss at the end, by which the paper chooses settings; infinite if the run diverged."""
-    return loss(result, "validation_loss")
-
-
 def loss(result: Result, quantity: str, sign: int = 1) -> float:
-    """The last value of a quantity of each epoch; sign = −1 if high values are good."""
+    """The last value of a quantity of each epoch, infinite if the run diverged; sign = −1 if high is good."""
     return math.inf if has_diverged(result) else sign * float(result["history"][quantity][-1])
 
 
