@@ -36,7 +36,6 @@ AXES = {  # of a quantity, its words and its unit
     **{f"{key}-worst": (f"accuracy under {name}", "%") for key, name in ATTACKS.items()},
     "judge": ("accuracy under four strong attacks", "%"),
 }
-
 FAR = 10.0  # points below the best: what is lower would press the others together, and is an arrow
 RING = {"marker": "o", "markersize": 13, "fillstyle": "none", "markeredgewidth": 1.6, "linestyle": ""}
 
@@ -74,8 +73,8 @@ def relation(x: pd.DataFrame, y: pd.DataFrame, titles: tuple[str, str]) -> Figur
     """A point for each network; of frames with a row for each seed and a column for each method."""
     figure, axes = figure_with_axes(5.5, 4.4)
     for label, style in zip(y, looks(y), strict=True):
-        look = {"color": style["color"], "marker": style["marker"]}
-        axes.plot(x[label], y[label], label=label, linestyle="", markersize=6, alpha=0.85, **look)
+        look = {"color": style["color"], "markersize": 6, "alpha": 0.85}
+        axes.plot(x[label], y[label], style["marker"], label=label, **look)
     for name, set_label in zip(titles, (axes.set_xlabel, axes.set_ylabel), strict=True):
         set_label(", ".join(AXES.get(name, (name,))), fontsize=9)
     tidy(axes)
@@ -221,9 +220,8 @@ def _curves(axes: Any, frame: pd.DataFrame) -> None:
     without_strength = looks(name.partition(" ")[0] for name in groups)
     for (method, of), style in zip(groups.items(), without_strength, strict=True):
         values = {epoch: one.to_numpy(dtype=float) for epoch, one in of.groupby("epoch")["value"]}
-        look = {"color": style["color"], "linestyle": style["linestyle"]}
-        middle = [interquartile_mean(one) for one in values.values()]
-        axes.plot(list(values), middle, label=method, linewidth=1.6, **look)
+        look = {"color": style["color"], "linestyle": style["linestyle"], "linewidth": 1.6}
+        axes.plot(list(values), list(map(interquartile_mean, values.values())), label=method, **look)
         bands = [interval([v]) if len(v) >= FEWEST else (np.nan, np.nan) for v in values.values()]
         low, high = np.array(bands).T
         axes.fill_between(list(values), low, high, color=style["color"], alpha=0.12, linewidth=0)
