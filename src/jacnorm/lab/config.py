@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from .data.own import is_own as is_own_data
 from .nets import is_own
 from .optimizers import NAMES as OPTIMIZERS
-from .settings import ONE_OR_MORE, PART, POSITIVE, Bound, Kind, Quantities, Settings, configured, setting
+from .settings import ONE_OR_MORE, PART, POSITIVE, Bound, Kind, Settings, Titles, configured, setting
 from .settings import ConfigError as ConfigError  # other modules import it from here
 from .settings import target as target_setting
 from .settings import target_quantile as target_quantile_setting
@@ -189,7 +189,7 @@ class RunConfig(Settings):
             raise ConfigError(f"target_quantile = {self.target_quantile:g} needs a target above 0")
 
     @property
-    def quantities(self) -> Quantities:
+    def quantities(self) -> Titles:
         return QUANTITIES
 
     @property

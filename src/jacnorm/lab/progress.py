@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 LOG_SECONDS = 30  # seconds, at least, between two lines about an unfinished epoch in a log file
 
 
+def progress(total: int, what: str, unit: str = " images") -> Any:
+    """A bar for work of seconds or minutes, on a terminal. It appears after a second."""
+    return tqdm(total=total, desc=what, unit=unit, disable=None, leave=False, delay=1, dynamic_ncols=True)
+
+
 class Progress:
     """`listeners`, such as TensorBoard, also get the metrics of each epoch."""
 

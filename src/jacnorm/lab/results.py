@@ -255,13 +255,9 @@ def read_result(path: Path) -> Result:
         raise ResultError(f"{path}: cannot be read ({error.strerror})") from error
 
 
-def validation_loss(result: Result) -> float:
-    """The final validation loss, infinite if the run diverged. The paper chooses settings by it."""
-    return loss(result, "validation_loss")
-
-
 def loss(result: Result, quantity: str, sign: int = 1) -> float:
-    """The final value of a quantity that each epoch has. With sign = −1 high values are good."""
+    """The final value of a quantity that each epoch has, or infinity if the run diverged. With sign = −1 high
+    values are good."""
     return math.inf if has_diverged(result) else sign * float(result["history"][quantity][-1])
 
 

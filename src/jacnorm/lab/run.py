@@ -1,4 +1,7 @@
-"""A training in progress: the interface of a task, and the share of each process."""
+"""A training in progress: the interface of a task, and the share of each process.
+
+Classification is one task. Each other task is a module of its own.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, cast
 
 import numpy
 import torch
@@ -19,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .. import __version__
 from ..errors import JacnormError
+from .errors import UsageError
 from .progress import Progress
 from .settings import Settings
 
@@ -144,6 +149,44 @@ class Run(ABC):
         kept = f" The checkpoint of epoch {epochs} is kept." if epochs else ""
         epoch = min(epochs + 1, self.settings.epochs)
         return DivergedError(f"Epoch {epoch}, {where}: {what} {self.advice}.{kept}")
+
+
+class Task(Protocol):
+    """A module with these functions. Its settings are in `config.KINDS`."""
+
+    def check_names(self, config: Any) -> None:
+        """Check that data sets, nets and environments exist, as far as this is quick."""
+
+    def load(self, config: Any, data_root: Path | str | None, runs: Path) -> Any:
+        """The data of a run, from the data sets or from other runs."""
+
+    def check_start(self, config: Any, data: Any) -> None:
+        """Check that a run can start, before a folder or a process is made."""
+
+    def start(
+        self, config: Any, data: Any, device: torch.device | str, share: Share | None = None
+    ) -> Run: ...
+
+    def told(self, config: Any, result: dict[str, Any]) -> str:
+        """A line about a finished run."""
+
+
+MODULES = {
+    "classification": "classification",
+    "gan": "tasks.gan",
+    "policy": "tasks.policy",
+    "dqn": "tasks.dqn",
+}
+
+
+def task_of(config: Settings) -> Task:
+    """Imported when needed, since tasks have their own dependencies."""
+    try:
+        return cast(Task, import_module(f".{MODULES[config.task]}", __package__))
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("jacnorm"):
+            raise
+        raise UsageError(f"--task {config.task} needs {error.name}: pip install 'jacnorm[rl]'") from error
 
 
 def environment(device: torch.device | str) -> dict[str, Any]:

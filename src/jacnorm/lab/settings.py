@@ -22,7 +22,7 @@ _KINDS = {
 }
 
 
-Quantities = Mapping[str, tuple[str, int]]
+Titles = Mapping[str, tuple[str, int]]  # of each quantity its words, and the digits to show
 
 # Earlier names of methods. We still read them. Ids and files keep them, so that earlier results are found.
 FORMER = {"weight-decay": "l2"}
@@ -125,7 +125,7 @@ class Settings:
         return FORMER.get(self.method, self.method)
 
     @property
-    def quantities(self) -> Quantities:
+    def quantities(self) -> Titles:
         """The quantities for claims and tables, each with its unit and digits.
 
         The most important comes first.

@@ -1,59 +1,16 @@
-"""Training of any task, from settings to a folder with weights, metrics and a result.
-
-Classification is one task. Each other task is a module of its own.
-"""
+"""Training of any task, from settings to a folder with weights, metrics and a result."""
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any
 
 import torch
 
-from .errors import UsageError
 from .progress import Progress
-from .run import DivergedError, Run, Share, environment
+from .run import DivergedError, Run, Share, environment, task_of
 from .run_files import RunFiles, marked
 from .settings import Settings
-
-
-class Task(Protocol):
-    """A module with these functions. Its settings are in `config.KINDS`."""
-
-    def check_names(self, config: Any) -> None:
-        """Check quickly that data sets, nets and environments exist."""
-
-    def load(self, config: Any, data_root: Path | str | None, runs: Path) -> Any:
-        """The data of a run, from the data sets or from other runs."""
-
-    def check_start(self, config: Any, data: Any) -> None:
-        """Check that a run can start, before a folder or a process is made."""
-
-    def start(
-        self, config: Any, data: Any, device: torch.device | str, share: Share | None = None
-    ) -> Run: ...
-
-    def told(self, config: Any, result: dict[str, Any]) -> str:
-        """A line about a finished run."""
-
-
-MODULES = {
-    "classification": "classification",
-    "gan": "tasks.gan",
-    "policy": "tasks.policy",
-    "dqn": "tasks.dqn",
-}
-
-
-def task_of(config: Settings) -> Task:
-    """The module of a task. It is imported when needed, since tasks have their own dependencies."""
-    try:
-        return cast(Task, import_module(f".{MODULES[config.task]}", __package__))
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("jacnorm"):
-            raise
-        raise UsageError(f"--task {config.task} needs {error.name}: pip install 'jacnorm[rl]'") from error
 
 
 def train(

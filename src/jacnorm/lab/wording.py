@@ -106,3 +106,15 @@ def mean_sd(mean: float, sd: float, digits: int = 2) -> str:
 def spread(values: pd.Series, digits: int = 2) -> str:
     """Mean ± standard deviation of the values that are not missing."""
     return mean_sd(values.mean(), values.std(), digits)
+
+
+def spreads(means: Iterable[float], sds: Iterable[float]) -> list[str]:
+    return [mean_sd(mean, sd) for mean, sd in zip(means, sds, strict=True)]
+
+
+def part_of(n: int, whole: int) -> str:
+    """
+    >>> part_of(5, 5), part_of(4, 5)
+    ('5', '4 of 5')
+    """
+    return f"{n}" if n == whole else f"{n} of {whole}"

@@ -1,6 +1,8 @@
 """The ways of the benchmark compute what they claim, and its numbers arrive on the page."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +27,12 @@ from jacnorm.lab.data import DataSet, Split
 ROOT = Path(__file__).parents[3]
 
 X, LABELS, INDEX = batch("lenet", 4)
+
+
+def test_the_clock_can_be_imported_first():
+    """The evaluations use it, and it uses none of them."""
+    code = "import sys, jacnorm.lab.bench.timing; sys.exit('jacnorm.lab.evaluate' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def exact(net):

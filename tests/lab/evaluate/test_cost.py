@@ -7,8 +7,7 @@ from torch import nn
 import jacnorm as jn
 from jacnorm.lab.evaluate import EvaluationError, estimation, step_times
 from jacnorm.lab.evaluate.times import KINDS
-from jacnorm.lab.figures.common import alone
-from jacnorm.lab.figures.cost import times
+from jacnorm.lab.figures.panels import alone, times
 from jacnorm.lab.nets import Normalized
 from jacnorm.lab.reproduce.measurement import as_frame
 

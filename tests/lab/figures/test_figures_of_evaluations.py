@@ -5,10 +5,9 @@ import pytest
 
 from jacnorm.lab.config import LABELS
 from jacnorm.lab.evaluate.common import wilson
-from jacnorm.lab.figures.common import alone
 from jacnorm.lab.figures.draw import draw
 from jacnorm.lab.figures.methods import calibration, landscape
-from jacnorm.lab.figures.robustness import attacks, noise, strong_attacks
+from jacnorm.lab.figures.panels import alone, attacks, noise, strong_attacks
 from jacnorm.lab.looks import LOOKS, looks
 from jacnorm.lab.reproduce.measurement import as_frame
 

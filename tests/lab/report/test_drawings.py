@@ -5,9 +5,9 @@ import re
 
 import pandas as pd
 
+from jacnorm.lab.figures.draw import drawings
 from jacnorm.lab.figures.methods import accuracy
 from jacnorm.lab.looks import looks
-from jacnorm.lab.report.drawings import drawings
 from jacnorm.lab.reproduce.chapter import Chapter
 
 

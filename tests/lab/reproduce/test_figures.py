@@ -13,14 +13,12 @@ from made_results import changed, cut, full, record, screen
 from jacnorm.lab.claims import Claim
 from jacnorm.lab.data import Split, load
 from jacnorm.lab.evaluate.boundary import boundary
+from jacnorm.lab.figures.draw import drawings
 from jacnorm.lab.nets import MLP, Normalized
-from jacnorm.lab.report.drawings import drawings
-from jacnorm.lab.reproduce.cost import TimeAndError
-from jacnorm.lab.reproduce.distances import Distances, percentiles
 from jacnorm.lab.reproduce.figures import FigurePlan, figure
 from jacnorm.lab.reproduce.measurement import as_frame
 from jacnorm.lab.reproduce.networks import Bench, measure_missing
-from jacnorm.lab.reproduce.robustness import Robustness
+from jacnorm.lab.reproduce.paper_figures import Distances, Robustness, TimeAndError, percentiles
 from jacnorm.lab.reproduce.runs import Network, networks, read_runs, subjects
 from jacnorm.lab.sweep.experiment import read_experiment
 

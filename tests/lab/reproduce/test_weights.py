@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from made_results import diverge, publish
 
-from jacnorm.lab.figures.weights import over_weights
+from jacnorm.lab.figures.methods import over_weights
 from jacnorm.lab.looks import looks
 from jacnorm.lab.report.content import collect
 from jacnorm.lab.report.page import to_html, write_markdown, write_pages

@@ -2,7 +2,8 @@
 
 from jacnorm.lab.config import make_config
 from jacnorm.lab.progress import Progress
-from jacnorm.lab.train import task_of, train
+from jacnorm.lab.run import task_of
+from jacnorm.lab.train import train
 
 SMALL = {
     "dqn": {

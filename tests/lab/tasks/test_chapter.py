@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jacnorm.lab.report.drawings import drawings
+from jacnorm.lab.figures.draw import drawings
 from jacnorm.lab.reproduce.catalog import read_chapter, read_item
 from jacnorm.lab.results import append_result
 from jacnorm.lab.settings import ConfigError

@@ -11,11 +11,10 @@ from small_tasks import SMALL, settings, trained
 
 from jacnorm.lab.cli import main
 from jacnorm.lab.config import RunConfig, make_config
-from jacnorm.lab.run import DivergedError
+from jacnorm.lab.run import DivergedError, task_of
 from jacnorm.lab.settings import ConfigError
 from jacnorm.lab.sweep.experiment import read_experiment
 from jacnorm.lab.sweep.run import check_names
-from jacnorm.lab.train import task_of
 
 
 def started(config, tmp_path):

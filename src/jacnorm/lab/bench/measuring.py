@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import jacrev, vmap
 
 from ... import linearize, spectral_norm
-from ..evaluate.common import progress
+from ..progress import progress
 from .nets import make
 
 TOLERANCE = 1e-3

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from torch import Tensor, nn
 
 from ...pytorch.live import Live
-from ..evaluate.common import progress
+from ..progress import progress
 from .timing import Batch, stepper
 from .ways import Penalize, Way
 

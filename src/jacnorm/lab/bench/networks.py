@@ -45,8 +45,8 @@ def _both(index: float, frobenius: float, **more: float) -> dict[str, float]:
     return {DEFAULT: index, FROBENIUS: frobenius} | {names[name]: most for name, most in more.items()}
 
 
-# LeNet (batches of 32 and 128), ResNet18 and VGG16 should cost no more than in version 0.1. These are its costs
-# on this machine (`python benchmarks/versions.py daf18b8~1`).
+# LeNet (batches of 32 and 128), ResNet18 and VGG16 should cost no more than in version 0.1. These are the
+# costs of that version on this machine (`python benchmarks/versions.py daf18b8~1`).
 NETWORKS = (
     Network("lenet", 32, _both(2.32, 2.20), has_memory=True, has_all=True),
     Network("lenet", 8, of_double=1.05),

@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from ..figures.common import tidy
+from ..figures.panels import tidy
 from ..wording import markdown_table
 from .networks_page import aims_in_words, networks_in_words, ordered
 from .starts_page import starts_in_words

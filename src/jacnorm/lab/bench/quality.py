@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from ... import linearize, spectral_norm
 from ..data import DataSet, Split, batches
-from ..evaluate.common import progress
 from ..nets import LeNet
+from ..progress import progress
 from .ways import DEFAULT, EXACT, WEIGHT, Penalize, Way
 
 PROBED = 50  # batches per epoch on which all ways estimate σ

@@ -14,7 +14,7 @@ from torch import Tensor
 from ... import Linearization, SpectralPenalty, linearize
 from ...estimators.operator import column, flat, normalized
 from ...penalties.spectral import alignment, is_rough
-from ..evaluate.common import progress
+from ..progress import progress
 from .zoo import Pupil
 
 BATCH = 32

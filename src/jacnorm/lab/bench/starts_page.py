@@ -6,7 +6,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from ..figures.common import tidy
+from ..figures.panels import tidy
 from ..wording import markdown_table
 
 Found = dict[str, Any]  # net -> "untrained" or "trained" -> one dict per way

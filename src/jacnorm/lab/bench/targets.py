@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from ... import Linearization, NormPenalty, SpectralPenalty, linearize, spectral_norm
 from ..data import load
-from ..evaluate.common import progress
 from ..nets import MLP, LeNet, Residual
 from ..optimizers import SGD
+from ..progress import progress
 from ..tasks.gan import critic, generator
 from .nets import Blocks
 from .zoo import WIDTH, Data, Patches, digits

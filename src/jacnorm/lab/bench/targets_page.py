@@ -6,7 +6,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from ..figures.common import tidy
+from ..figures.panels import tidy
 from ..wording import markdown_table
 from .targets import NEAR, last_third
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..evaluate.common import progress
+from ..progress import progress
 from .ways import BLOCK, Penalize, Way
 
 Batch = tuple[Tensor, Tensor, Tensor]  # x, labels, index

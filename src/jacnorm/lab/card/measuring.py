@@ -14,10 +14,11 @@ from ... import Diagnosis, JacnormError, SingularVectors, linearize, product_bou
 from ...diagnosis.examine import examine
 from ..attacks.losses import margin
 from ..data import Split
-from ..evaluate.common import generator_on, progress, share
+from ..evaluate.common import generator_on, share
 from ..evaluate.judge import are_suspicious, judge
 from ..evaluate.noise import white_noise
 from ..nets import Normalized
+from ..progress import progress
 from ..sensitivity import Sensitivity, directions, sensitivities
 from .embedding import FromEmbedding, blind_to, swapped, swapped_at_random
 from .subject import CHUNK, CardError, Rescaled, Subject, in_box

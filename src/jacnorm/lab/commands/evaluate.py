@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _draw(records: list[dict[str, Any]], out: Path, *, change: bool, quiet: bool) -> None:
-    from ..figures import draw  # here, since importing matplotlib is slow
+    from ..figures.draw import draw  # here, since importing matplotlib is slow
 
     outdated = draw(records, out, change=change)
     if not quiet:

@@ -18,10 +18,10 @@ from ..config import KINDS, RunConfig, choices, field_names, help_text, make_con
 from ..data import DataSet
 from ..errors import UsageError
 from ..progress import Progress
-from ..run import Share, processes
+from ..run import Share, processes, task_of
 from ..run_files import finished_epochs, located, locked, read_settings, tidy
 from ..settings import Settings, method_named, read_as
-from ..train import task_of, train
+from ..train import train
 from ..wording import count
 
 RUNS = Path("runs")

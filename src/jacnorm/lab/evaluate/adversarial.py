@@ -15,7 +15,8 @@ from ..attacks import pgd, square, tpgd
 from ..attacks.gradient import Iterates
 from ..data import Split, batches
 from ..errors import EvaluationError
-from .common import CHUNK, Result, check_increasing, generator_on, is_right, prepare, progress, share
+from ..progress import progress
+from .common import CHUNK, Result, check_increasing, generator_on, is_right, prepare, share
 
 EPSILON = 32 / 255  # the paper's δ
 STEP_SIZE = 2 / 255  # the paper's η

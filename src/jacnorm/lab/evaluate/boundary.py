@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from ... import linearize
 from ..data import Split
 from ..errors import EvaluationError
-from .common import CHUNK, Result, generator_on, is_right, prepare, progress
+from ..progress import progress
+from .common import CHUNK, Result, generator_on, is_right, prepare
 from .minimum_norm import l2_distance
 
 DIRECTIONS = 100

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from ..attacks import loss_gradient
 from ..data import Split, batches
+from ..progress import progress
 from .adversarial import STEP_SIZE
-from .common import CHUNK, Result, prepare, progress
+from .common import CHUNK, Result, prepare
 
 BINS = 15
 

@@ -1,14 +1,13 @@
-"""Shared by all evaluations: checks of the input, a progress bar, and results that become JSON."""
+"""Shared by all evaluations: checks of the input, and results that become JSON."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from math import sqrt
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from ..data import Split, batches
 from ..errors import EvaluationError
@@ -61,21 +60,17 @@ def share(these: Tensor) -> float:
     return float(these.double().mean())
 
 
-def wilson(part: float, count: float) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share that was counted on `count` images.
+def wilson(part: Any, count: Any) -> tuple[Any, Any]:
+    """Wilson's 95 % interval of a share that was counted on `count` images. Both may be arrays.
 
-    >>> [round(end, 3) for end in wilson(0.9, 100)], [round(end, 3) for end in wilson(1.0, 100)]
-    ([0.826, 0.945], [0.963, 1.0])
+    >>> [round(float(end), 3) for share in (0.9, 1.0) for end in wilson(share, 100)]
+    [0.826, 0.945, 0.963, 1.0]
     """
     z = 1.959964
     middle = part + z**2 / (2 * count)
-    half = z * sqrt(part * (1 - part) / count + (z / (2 * count)) ** 2)
-    return max(0.0, (middle - half) / (1 + z**2 / count)), min(1.0, (middle + half) / (1 + z**2 / count))
-
-
-def progress(total: int, what: str, unit: str = " images") -> Any:
-    """A bar on a terminal. It appears after a second."""
-    return tqdm(total=total, desc=what, unit=unit, disable=None, leave=False, delay=1, dynamic_ncols=True)
+    half = z * np.sqrt(part * (1 - part) / count + (z / (2 * count)) ** 2)
+    low, high = ((middle + side) / (1 + z**2 / count) for side in (-half, half))
+    return np.maximum(0.0, low), np.minimum(1.0, high)
 
 
 def generator_on(device: torch.device, seed: int) -> torch.Generator:

@@ -13,7 +13,8 @@ from ...estimators.operator import normalized, norms
 from ..data import Split, batches
 from ..errors import EvaluationError
 from ..nets import Normalized
-from .common import CHUNK, Result, check_increasing, generator_on, prepare, progress
+from ..progress import progress
+from .common import CHUNK, Result, check_increasing, generator_on, prepare
 
 ITERATIONS = (1, 2, 3, 5, 7, 10, 15, 20)
 BOUND_IMAGES = 50  # the product bound is slow, and nearly the same for every image

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from ..attacks import apgd_ce, apgd_targeted, loss_gradient, square
 from ..data import Split, batches
 from ..errors import EvaluationError
+from ..progress import progress
 from .adversarial import EPSILON
-from .common import CHUNK, Result, generator_on, is_right, prepare, progress, share
+from .common import CHUNK, Result, generator_on, is_right, prepare, share
 from .minimum_norm import linf_perturbed, need_foolbox
 
 ITERATIONS = 100  # per gradient attack, as in AutoAttack

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from torch import Tensor
+
+from .. import checkpoint
+from ..classification import trained_on
 from ..config import RunConfig
 from ..data import DataSet, Split
 from ..nets import Normalized
+from ..run_files import RunFiles
 from .adversarial import EPSILON, adversarial
 from .boundary import DIRECTIONS, boundary
 from .character import calibration, landscape
+from .estimation import ITERATIONS, estimation
 from .judge import judge
 from .noise import VARIANCES, white_noise
-from .stored import cost, stored_vectors
+from .times import BATCH_SIZES, REPEATS, step_times
+
+COST_IMAGES = 1000  # enough for a mean
 
 Row = tuple[str, float, str]  # name, number, and its format
 
@@ -42,19 +51,17 @@ class Setup:
     variances: tuple[float, ...] = VARIANCES  # of noise
     attacks: Sequence[str] = ()
     epsilon: float = EPSILON
-    strengths: Mapping[str, tuple[int, ...]] = field(
-        default_factory=dict
-    )  # only those that are not the default
+    iterations: tuple[int, ...] | None = None  # of an attack, if they are not its default
     directions: int = DIRECTIONS
-    timing: Mapping[str, Any] = field(default_factory=dict)  # settings of `cost`
+    batch_sizes: tuple[int, ...] = BATCH_SIZES  # of `cost`, as the next two
+    repeats: int = REPEATS
+    rounds: tuple[int, ...] = ITERATIONS
 
 
 @dataclass(frozen=True)
 class Evaluation:
     text: str  # help of its option
-    run: Callable[
-        [Trained, Setup], Iterable[dict[str, Any]]
-    ]  # its numbers; if there are several, the last are complete
+    run: Callable[[Trained, Setup], Iterable[dict[str, Any]]]  # its numbers; the last are complete
     rows: Callable[[dict[str, Any]], Iterable[Row]]  # numbers for a table; pictures are in figures/draw.py
     uses_foolbox: bool = False
     of_pixels: bool = True  # images in [0, 1]
@@ -84,7 +91,7 @@ def shown(value: float, form: str) -> str:
 def _attacks(one: Trained, setup: Setup) -> Iterator[dict[str, Any]]:
     found: dict[str, Any] = {}
     for name in setup.attacks:
-        how: dict[str, Any] = {"epsilons": (setup.epsilon,), "iterations": setup.strengths.get(name)}
+        how: dict[str, Any] = {"epsilons": (setup.epsilon,), "iterations": setup.iterations}
         attacked = adversarial(one.model, setup.split, name, **how)
         yield (found := found | {name: attacked.to_json()})
 
@@ -97,8 +104,28 @@ def _boundary(one: Trained, setup: Setup) -> list[dict[str, Any]]:
 
 
 def _cost(one: Trained, setup: Setup) -> list[dict[str, Any]]:
-    vectors = stored_vectors(one.folder, one.config)
-    return [cost(one.config, one.model, setup.data, setup.images, vectors=vectors, **setup.timing)]
+    """Measured on the training images, as in the paper."""
+    n = setup.images or COST_IMAGES
+    train = trained_on(one.config, setup.data).train.to(one.model.mean.device)
+    few = Split(train.images[:n], train.labels[:n])
+    sizes = tuple(size for size in setup.batch_sizes if size <= len(few)) or (len(few),)
+    times = step_times(one.model, few, batch_sizes=sizes, repeats=setup.repeats)
+    vectors = _stored_vectors(one.folder, one.config)
+    stored = None if vectors is None else vectors[: len(few)]
+    errors = estimation(one.model, few, stored=stored, iterations=setup.rounds)
+    return [{"times": times.to_json(), "estimation": errors.to_json()}]
+
+
+def _stored_vectors(folder: Path, config: RunConfig) -> Tensor | None:
+    """The u of each train image at the end of training. None if there are none or the file is missing."""
+    if config.method != "spectral" or not config.warm_start:
+        return None
+    file = RunFiles(folder).checkpoint
+    if not file.exists():  # as for published networks
+        print(f"{folder}: no {file.name}, so no error from stored vectors", file=sys.stderr)
+        return None
+    tensors, _ = checkpoint.load(file)
+    return checkpoint.part("penalty", tensors)["u"]
 
 
 def _noise_rows(n: dict[str, Any]) -> Iterator[Row]:

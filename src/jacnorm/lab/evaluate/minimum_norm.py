@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import EvaluationError
-from .common import CHUNK, progress
+from ..progress import progress
+from .common import CHUNK
 
 # Wide, so that it does not limit the search: the distance to a boundary has no box.
 NO_BOX = (-1000.0, 1000.0)

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from ..data import Split, batches
-from .common import CHUNK, Result, check_increasing, generator_on, prepare, progress
+from ..progress import progress
+from .common import CHUNK, Result, check_increasing, generator_on, prepare
 
 VARIANCES = (0.0, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2)
 

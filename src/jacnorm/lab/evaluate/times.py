@@ -16,7 +16,8 @@ from ..bench.ways import BOUND, DEFAULT, EXACT, FROBENIUS, PAPERS_EXACT, RANDOM,
 from ..data import Split
 from ..errors import EvaluationError
 from ..nets import Normalized
-from .common import Result, check_increasing, prepare, progress
+from ..progress import progress
+from .common import Result, check_increasing, prepare
 
 BATCH_SIZES = (16, 32, 64, 128, 256)
 REPEATS = 15

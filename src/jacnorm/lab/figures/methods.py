@@ -1,4 +1,4 @@
-"""Methods side by side: a row, a box or a line for each, over its networks."""
+"""Methods side by side: a row, a box or a line for each, over its networks, its epochs or its λ."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from ..evaluate.common import wilson
 from ..looks import looks
 from ..statistics import interquartile_mean, interval
-from .common import by_method, counted, figure_with_axes, intervals, span, tidy
+from .panels import ATTACKS, BARS, by_method, counted, figure_with_axes, intervals, span, tidy
 
 BOXES: dict[str, tuple[str, dict[str, Any]]] = {
     "first_order": ("first order, margin/‖∇margin‖", {"facecolor": "white", "hatch": ""}),
@@ -32,14 +32,12 @@ AXES = {  # of a quantity, its words and its unit
     "attack": ("distance to the boundary by a minimum-norm attack", PIXELS),
     "first_order": ("distance to the boundary to first order", PIXELS),
     "noise": ("change in accuracy under white noise", "points"),
-    "pgd": ("change in accuracy under PGD", "points"),
-    "tpgd": ("change in accuracy under TPGD", "points"),
-    "square": ("change in accuracy under Square", "points"),
-    "pgd-worst": ("accuracy under PGD", "%"),
-    "tpgd-worst": ("accuracy under TPGD", "%"),
-    "square-worst": ("accuracy under Square", "%"),
+    **{key: (f"change in accuracy under {name}", "points") for key, name in ATTACKS.items()},
+    **{f"{key}-worst": (f"accuracy under {name}", "%") for key, name in ATTACKS.items()},
     "judge": ("accuracy under four strong attacks", "%"),
 }
+FAR = 10.0  # points below the best: what is lower would press the others together, and is an arrow
+RING = {"marker": "o", "markersize": 13, "fillstyle": "none", "markeredgewidth": 1.6, "linestyle": ""}
 
 
 def _rows(axes: Any, names: list[str], above: float = 0.5) -> None:
@@ -54,7 +52,7 @@ def accuracy(found: pd.DataFrame) -> Figure:
     figure, axes = figure_with_axes(5.5, 1.3 + 0.42 * len(found))
     with_paper = bool(found["paper"].notna().any())
     apart = 0.12 * with_paper
-    drawn = (("mean", "sd", -apart, "o", "full"), ("paper", "paper_sd", apart, "s", "none"))
+    drawn = [("mean", "sd", -apart, "o", "full"), ("paper", "paper_sd", apart, "s", "none")]
     for (i, row), look in zip(enumerate(found.to_dict("records")), looks(found.index), strict=True):
         for mean, sd, shift, marker, fill in drawn:
             if pd.notna(row[mean]):
@@ -65,7 +63,7 @@ def accuracy(found: pd.DataFrame) -> Figure:
     axes.set_xlabel("test accuracy, %")
     tidy(axes)
     if with_paper:
-        for text, marker, fill in (("ours", "o", "full"), ("paper", "s", "none")):
+        for text, (*_, marker, fill) in zip(("ours", "paper"), drawn, strict=True):
             axes.plot([], [], marker, fillstyle=fill, color="black", markersize=5, label=text)
         figure.legend(frameon=False, fontsize=9, ncols=2, loc="outside upper center")
     return figure
@@ -75,8 +73,8 @@ def relation(x: pd.DataFrame, y: pd.DataFrame, titles: tuple[str, str]) -> Figur
     """A point for each network; of frames with a row for each seed and a column for each method."""
     figure, axes = figure_with_axes(5.5, 4.4)
     for label, style in zip(y, looks(y), strict=True):
-        look = {"color": style["color"], "marker": style["marker"]}
-        axes.plot(x[label], y[label], label=label, linestyle="", markersize=6, alpha=0.85, **look)
+        look = {"color": style["color"], "markersize": 6, "alpha": 0.85}
+        axes.plot(x[label], y[label], style["marker"], label=label, **look)
     for name, set_label in zip(titles, (axes.set_xlabel, axes.set_ylabel), strict=True):
         set_label(", ".join(AXES.get(name, (name,))), fontsize=9)
     tidy(axes)
@@ -97,7 +95,7 @@ def boundary(frame: pd.DataFrame) -> Figure:
     """Three distances to the boundary, figure 4 of the paper. Boxes are quartiles, whiskers 5 % and 95 % of
     the points; several networks of a method are pooled. A phone can show it, however many methods there are.
     """
-    parts = by_method(frame, lambda record: record["boundary"])
+    parts = by_method(frame, "boundary")
     figure, axes = figure_with_axes(5.5, 1.9 + 0.62 * len(parts))
     for i, (key, (_, look)) in enumerate(BOXES.items()):
         axes.boxplot(
@@ -144,8 +142,8 @@ def landscape(frame: pd.DataFrame) -> Figure:
     records = pd.DataFrame(list(frame["record"].map(lambda record: record["landscape"])))
     groups = records.groupby(frame["method"], observed=True)
     names = [str(name) for name in groups.groups]
-    figure = Figure(figsize=(7.5, 1.6 + 0.35 * len(names)), layout="constrained")
-    for axes, (key, text) in zip(figure.subplots(1, 2, sharey=True), SLOPES.items(), strict=True):
+    figure, both = figure_with_axes(7.5, 1.6 + 0.35 * len(names), 1, 2, sharey=True)
+    for axes, (key, text) in zip(both, SLOPES.items(), strict=True):
         means, bars = groups[key].mean(), groups[key].std().fillna(0)
         for i, (name, look) in enumerate(zip(names, looks(names), strict=True)):
             axes.errorbar(means[name], i, xerr=bars[name], fmt="o", color=look["color"], capsize=3)
@@ -162,7 +160,7 @@ def landscape(frame: pd.DataFrame) -> Figure:
 
 def calibration(frame: pd.DataFrame) -> Figure:
     """Reliability: the networks of a method are pooled."""
-    parts = by_method(frame, lambda record: record["calibration"])
+    parts = by_method(frame, "calibration")
     figure, axes = figure_with_axes(5, 4.5)
     axes.plot((0, 100), (0, 100), color="0.6", linewidth=1, zorder=0)
     lowest = 100.0
@@ -170,7 +168,7 @@ def calibration(frame: pd.DataFrame) -> Figure:
         ece = np.mean([part["ece"] for part in of])
         sure, right, low, high = _pooled(of)
         ends = np.abs(np.stack([low, high]) - right)
-        style: dict[str, Any] = {"linewidth": 1.6, "markersize": 4.5, "capsize": 2, "elinewidth": 0.7, **look}
+        style = {**BARS, "capsize": 2, "elinewidth": 0.7, **look}
         axes.errorbar(sure, right, ends, label=f"{label}, error {ece:.3f}", clip_on=False, **style)
         lowest = min([lowest, *sure, *low])
     axes.set_xlabel(f"confidence, % (bins of {ENOUGH} images or more)")
@@ -182,7 +180,7 @@ def calibration(frame: pd.DataFrame) -> Figure:
     return figure
 
 
-def _pooled(parts: list[dict[str, Any]]) -> tuple[Any, Any, Any, Any]:
+def _pooled(parts: list[dict[str, Any]]) -> list[Any]:
     """Confidence, accuracy and its interval in percent, of the bins with enough images.
 
     The interval is that of the images of one network: all networks saw the same.
@@ -192,9 +190,8 @@ def _pooled(parts: list[dict[str, Any]]) -> tuple[Any, Any, Any, Any]:
     sums = bins[columns[1:]].mul(bins["counts"], axis=0).assign(counts=bins["counts"]).groupby(level=0).sum()
     sums = sums[sums["counts"] >= ENOUGH]
     sure, right = (sums[column] / sums["counts"] for column in columns[1:])
-    each = np.maximum(sums["counts"] / len(parts), 1)
-    low, high = np.array([wilson(part, n) for part, n in zip(right, each, strict=True)]).reshape(-1, 2).T
-    return 100 * sure.to_numpy(), 100 * right.to_numpy(), 100 * low, 100 * high
+    ends = wilson(right, np.maximum(sums["counts"] / len(parts), 1))
+    return [100 * of.to_numpy() for of in (sure, right, *ends)]
 
 
 def curves(frame: pd.DataFrame) -> Figure:
@@ -207,8 +204,8 @@ def curves(frame: pd.DataFrame) -> Figure:
 def panels(frames: Mapping[str, pd.DataFrame]) -> Figure:
     """Several frames of curves, by their titles."""
     rows = -(-len(frames) // ACROSS)
-    figure = Figure(figsize=(6 * ACROSS, 4 * rows), layout="constrained")
-    grid = list(figure.subplots(rows, ACROSS, squeeze=False).flat)
+    figure, grid = figure_with_axes(6 * ACROSS, 4 * rows, rows, ACROSS, squeeze=False)
+    grid = list(grid.flat)
     for axes, (title, frame) in zip(grid, frames.items(), strict=False):
         _curves(axes, frame)
         axes.set_title(title, fontsize=11)
@@ -223,9 +220,8 @@ def _curves(axes: Any, frame: pd.DataFrame) -> None:
     without_strength = looks(name.partition(" ")[0] for name in groups)
     for (method, of), style in zip(groups.items(), without_strength, strict=True):
         values = {epoch: one.to_numpy(dtype=float) for epoch, one in of.groupby("epoch")["value"]}
-        look = {"color": style["color"], "linestyle": style["linestyle"]}
-        middle = [interquartile_mean(one) for one in values.values()]
-        axes.plot(list(values), middle, label=method, linewidth=1.6, **look)
+        look = {"color": style["color"], "linestyle": style["linestyle"], "linewidth": 1.6}
+        axes.plot(list(values), list(map(interquartile_mean, values.values())), label=method, **look)
         bands = [interval([v]) if len(v) >= FEWEST else (np.nan, np.nan) for v in values.values()]
         low, high = np.array(bands).T
         axes.fill_between(list(values), low, high, color=style["color"], alpha=0.12, linewidth=0)
@@ -233,3 +229,72 @@ def _curves(axes: Any, frame: pd.DataFrame) -> None:
     axes.set_ylabel(frame.attrs["quantity"])
     axes.legend(frameon=False, fontsize=9)
     tidy(axes)
+
+
+def over_weights(frame: pd.DataFrame) -> Figure:
+    """Of a frame as `reproduce.weights.by_weight` makes it."""
+    figure, axes = figure_with_axes(6.5, 5.6, 2, 1, sharex=True)
+    methods = list(dict.fromkeys(frame["method"]))
+    style = dict(zip(methods, looks(methods), strict=True))
+    for one, (name, title) in zip(axes, {"last": "accuracy, %", "sigma": "σ"}.items(), strict=True):
+        handles = {of: _line(one, frame[frame["method"] == of], name, look) for of, look in style.items()}
+        if len(bare := frame[frame["weight"] == 0]):
+            handles["no regularizer"] = _without(one, bare, name, style)
+        one.set_ylabel(title)
+        tidy(one)
+    _scales(axes[1], frame)
+    _leave_out(axes[0], frame, style)
+    if frame["marked"].any():
+        (handles["largest λ that does no harm"],) = axes[0].plot(
+            [], [], color="0.2", **{**RING, "markersize": 9}
+        )
+    figure.legend(handles.values(), handles, frameon=False, fontsize=9, ncols=3, loc="outside upper center")
+    return figure
+
+
+def _scales(axes: Any, frame: pd.DataFrame) -> None:
+    """Shared for λ; that of σ is logarithmic where it spans a power of ten, and else begins at zero."""
+    weights, sigma = sorted(frame["weight"][frame["weight"] > 0].unique()), frame["sigma"]
+    axes.set(xscale="log", xlabel="λ")
+    axes.set_xticks(weights, [f"{weight:g}" for weight in weights])
+    axes.minorticks_off()
+    if 0 < 10 * sigma.min() <= sigma.max():
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:g}")
+    else:
+        axes.set_ylim(bottom=0)
+
+
+def _line(axes: Any, of: pd.DataFrame, name: str, look: dict[str, Any]) -> Any:
+    """What stands for it in a legend."""
+    of = of[of["weight"] > 0]
+    drawn = axes.errorbar(of["weight"], of[name], yerr=of[f"{name}_sd"].fillna(0.0), **BARS, **look)
+    marked = of[of["marked"]]
+    axes.plot(marked["weight"], marked[name], color=look["color"], zorder=5, **RING)
+    return drawn
+
+
+def _without(axes: Any, bare: pd.DataFrame, name: str, style: dict[str, dict[str, Any]]) -> Any:
+    """No regularizer, which is the same at any λ: one line for all methods with the same settings."""
+    together = bare[name].nunique() == 1
+    for row in bare[: 1 if together else None].to_dict("records"):
+        color = looks(["none"])[0]["color"] if together else style[row["method"]]["color"]
+        line = axes.axhline(row[name], color=color, linestyle=":", linewidth=1.2)
+        if pd.notna(sd := row[f"{name}_sd"]):
+            axes.axhspan(row[name] - sd, row[name] + sd, color=color, alpha=0.1, linewidth=0)
+    return line
+
+
+def _leave_out(axes: Any, frame: pd.DataFrame, style: dict[str, dict[str, Any]]) -> None:
+    """An arrow at the lower edge for each accuracy that is far below all others."""
+    best = frame.loc[frame["last"].idxmax()]
+    low = frame[frame["last"] < best["last"] - FAR]
+    if low.empty:
+        return
+    above = 0.0 if pd.isna(best["last_sd"]) else best["last_sd"]
+    axes.set_ylim(best["last"] - FAR, best["last"] + above + 0.5)
+    for row in low.to_dict("records"):
+        beside = 9 * (list(style).index(row["method"]) - len(style) / 2)
+        place = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points", "ha": "center"}
+        look = {"color": style[row["method"]]["color"], "fontsize": 14, "fontweight": "bold"}
+        axes.annotate("↓", (row["weight"], 0), (beside, 3), **place, **look)

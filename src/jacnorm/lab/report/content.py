@@ -10,13 +10,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+import pandas as pd
+
 from ..claims import FAILS, HOLDS, OPEN, UNTESTED, Outcome
+from ..figures.draw import Drawing, drawings
 from ..reproduce.catalog import Item, foreword, read_chapter
 from ..reproduce.chapter import Chapter, Table
 from ..reproduce.readings import Readings
 from ..results import has_diverged
-from ..wording import NOTHING, count, mean_sd, signed
-from .drawings import Drawing, drawings
+from ..wording import NOTHING, count, signed, spreads
 from .editorial import Bullet, Deviation, bullets, by_readings, commands, deviations
 
 PAPER = "Exact Spectral Norm Regularization"
@@ -148,15 +150,17 @@ class Report:
         ]
         if not there:
             return None
-        header = ["method"]
-        for table, _ in there:
-            header += [f"{table.title.removeprefix('Table 1, ')}: paper", "ours", "difference"]
-        labels = dict.fromkeys(label for table, _ in there for label in table.labels)
-        rows = [(label, *(cell for _, found in there for cell in _cells(found, label))) for label in labels]
+        parts = []
+        for table, found in there:
+            first = f"{table.title.removeprefix('Table 1, ')}: paper"
+            shown = pd.DataFrame({first: spreads(found["paper"], found["paper_sd"])}, found.index)
+            shown["ours"] = spreads(found["mean"], found["sd"])
+            parts.append(shown.assign(difference=found["difference"].map(signed)))
+        labels = list(dict.fromkeys(label for table, _ in there for label in table.labels))
+        cells = pd.concat(parts, axis=1).reindex(labels).fillna(NOTHING).rename_axis("method")
         seeds = sorted({len({run.seed for run in table.runs}) for table, _ in there})
         some = " or ".join(map(str, seeds))
-        caption = f"Test accuracy in percent, mean ± standard deviation over {some} networks."
-        return Table(caption, tuple(header), tuple(rows))
+        return Table.of(f"Test accuracy in percent, mean ± standard deviation over {some} networks.", cells)
 
     @cached_property
     def sentences(self) -> tuple[Sentence, ...]:
@@ -240,13 +244,6 @@ def collect(
         readings=by_readings(folder, results) if front and present else None,
         warnings=(*dict.fromkeys(w for section in told for w in section.chapter.warnings), *wrong),
     )
-
-
-def _cells(accuracy: Any, label: str) -> tuple[str, str, str]:
-    if label not in accuracy.index:
-        return NOTHING, NOTHING, NOTHING
-    row = accuracy.loc[label]
-    return mean_sd(row["paper"], row["paper_sd"]), mean_sd(row["mean"], row["sd"]), signed(row["difference"])
 
 
 def _training_seconds(result: dict[str, Any]) -> float:

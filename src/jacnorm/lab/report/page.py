@@ -11,12 +11,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ..checkpoint import write_atomically
+from ..figures.draw import CURVES, picture, picture_of_weights
 from ..figures.methods import panels
 from ..pictures import to_svg
 from ..reproduce.catalog import FUTURE
 from ..wording import markdown_table
 from .content import Report, Section
-from .drawings import CURVES, picture, picture_of_weights
 
 TEMPLATES = PackageLoader("jacnorm.lab.report", ".")
 LINK = re.compile(r"\[([^\]]+)\]\((?:[\w/.]+)?#([\w-]+)\)")

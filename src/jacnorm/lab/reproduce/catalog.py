@@ -3,7 +3,7 @@
 The `remarks` of a file are paragraphs that people wrote, with numbers that are computed:
 
 {accuracy: spectral}                                  a mean over seeds, of this experiment
-{accuracy: spectral - l2}                             a mean difference, over the seeds that both have
+{accuracy: spectral - weight-decay}                   a mean difference, over the seeds that both have
 {judge@../figure3-kmnist: none}                       of another experiment, by a path from this file
 {-noise: none}, {error%: random-round}                with the other sign; in percent
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import takewhile
@@ -120,7 +120,7 @@ def foreword(file: Path) -> tuple[str, ...]:
 
 def find_items(folder: Path, name: str, data: str | None = None, results: Path | None = None) -> list[Item]:
     """The experiments ITEM-DATA of one item or of all, quick looks only when asked for."""
-    files = _item_files(folder, name)
+    files = _files(folder, ITEMS if name == "all" else (name,))
     chosen = [file for file in files if _data(file) == data or (data is None and _data(file) != QUICK)]
     if not chosen:
         there = ", ".join(dict.fromkeys(map(_data, files))) or "none"
@@ -130,7 +130,7 @@ def find_items(folder: Path, name: str, data: str | None = None, results: Path |
 
 def all_items(folder: Path, results: Path | None = None) -> list[Item]:
     """First the paper's in its order, then all others. A table stands before the figures about it."""
-    files = _item_files(folder, "all")
+    files = _files(folder, ITEMS)
     others = [read_item(file, results) for file in _experiments(folder) if file not in files]
     order = sorted(others, key=lambda item: (item.table.name, item.figure is not None, item.name))
     return [*(read_item(file, results) for file in files), *order]
@@ -163,23 +163,21 @@ def _check_claims(file: Path, figure: FigurePlan, table: Experiment) -> None:
                     raise ConfigError(f"{file}: {wrong}: {did_you_mean(name, known)}")
 
 
-def _item_files(folder: Path, name: str) -> list[Path]:
+def _experiments(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise UsageError(
             f"{folder}: there is no such folder; run this in a checkout, or name its experiments with "
             "--experiments; for an experiment of your own: jacnorm report FILE"
         )
-    return [file for item in (ITEMS if name == "all" else (name,)) for file in _files(folder, item)]
-
-
-def _experiments(folder: Path) -> list[Path]:
     return [file for form in FORMS for file in sorted(folder.glob(form)) if file.name != PAGE]
 
 
-def _files(folder: Path, item: str) -> list[Path]:
-    found = [file for file in _experiments(folder) if experiment_name(file).startswith(f"{item}-")]
+def _files(folder: Path, items: Sequence[str]) -> list[Path]:
+    """Item by item, each from quick data to slow."""
     rank = {data: i for i, data in enumerate(ORDER)}
-    return sorted(found, key=lambda file: (rank.get(_data(file), len(rank)), _data(file)))
+    quick_first = lambda file: (rank.get(_data(file), len(rank)), _data(file))
+    every = sorted(_experiments(folder), key=quick_first)
+    return [file for item in items for file in every if experiment_name(file).startswith(f"{item}-")]
 
 
 def _data(file: Path) -> str:
@@ -213,9 +211,7 @@ def _quantities(file: Path, folder: Path | None, *_written: int) -> Quantities:
 
 
 def _chapter(item: Item) -> Chapter:
-    if item.figure is not None:
-        return figure(item.figure, item.table)
-    return chapter_of(item.table)
+    return chapter_of(item.table) if item.figure is None else figure(item.figure, item.table)
 
 
 def chapter_of(experiment: Experiment) -> Chapter:

@@ -27,10 +27,8 @@ from ..results import experiment_file, experiment_name, results_file
 from ..sweep.experiment import Experiment, of_protocol
 from ..wording import did_you_mean
 from .chapter import Chapter
-from .cost import TimeAndError
-from .distances import Distances
 from .measurement import Measurement, as_frame
-from .robustness import Robustness
+from .paper_figures import Distances, Robustness, TimeAndError
 from .runs import subjects
 from .table1 import in_short, stamped, with_settings
 

@@ -1,4 +1,7 @@
-"""What a figure measures on networks, with which settings, and the tables and quantities made from it."""
+"""What a figure measures on networks, with which settings, and the tables and quantities made from it.
+
+A frame has a row for each network that is measured whole, as `as_frame` makes it.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from ..claims import Quantities
 from ..evaluate.adversarial import ATTACKS
 from ..evaluate.kinds import EVALUATIONS, Setup
 from ..results import Result
+from ..wording import spread
 from .chapter import Table
 
 if TYPE_CHECKING:
@@ -20,10 +24,7 @@ if TYPE_CHECKING:
 
 
 class Measurement(ABC):
-    """A frozen dataclass. Its fields are the settings that [measure] may have.
-
-    A frame has a row for each network that is measured whole, as `as_frame` makes it.
-    """
+    """A frozen dataclass. Its fields are the settings that [measure] may have."""
 
     methods: tuple[str, ...] | None = None  # the methods whose networks it needs; None: all
     needs_rivals: ClassVar[bool] = False  # whether the networks of the other methods are needed, too
@@ -31,19 +32,22 @@ class Measurement(ABC):
     units: ClassVar[Mapping[str, str]]  # of each quantity, as written after a difference
 
     @abstractmethod
-    def kinds(self, network: Network) -> dict[str, dict[str, Any]]:
-        """The kinds of measurement, each with all settings that its numbers depend on."""
+    def settings(self) -> dict[str, dict[str, Any]]:
+        """Of each kind of measurement, as fields of `Setup`. ε counts in units of 1/255."""
 
-    @abstractmethod
-    def setup(self, kind: str) -> dict[str, Any]:
-        """The settings of a kind as fields of `Setup`."""
+    def kinds(self, network: Network) -> dict[str, dict[str, Any]]:
+        """The kinds of measurement, each with all that its numbers depend on."""
+        rivals = {"compared_with": sorted(rival.id for rival in network.rivals)} if self.needs_rivals else {}
+        return {kind: settings | rivals for kind, settings in self.settings().items()}
 
     def measure(self, kind: str, network: Network, bench: Bench) -> dict[str, Any]:
         """Measure one kind: a part of the network's record."""
-        evaluation, settings = "attacks" if kind in ATTACKS else kind, self.setup(kind)
+        evaluation, settings = "attacks" if kind in ATTACKS else kind, self.settings()[kind]
+        if "epsilon" in settings:
+            settings["epsilon"] /= 255
         rivals = network.rivals if self.needs_rivals else ()
         trained = [bench.trained(config) for config in (network.config, *rivals)]
-        setup = Setup(bench.data, bench.test(settings["images"]), trained, **settings)
+        setup = Setup(bench.data, bench.test(settings["images"]), trained, attacks=(kind,), **settings)
         *_, found = EVALUATIONS[evaluation].run(trained[0], setup)
         return {evaluation: self.kept(found)}
 
@@ -83,3 +87,10 @@ def sizes(frame: pd.DataFrame) -> pd.Series:
     """How many networks there are of each method that has any, in the order of the table."""
     counts = frame["method"].astype(object).value_counts(sort=False)
     return counts.reindex([name for name in frame["method"].cat.categories if name in counts])
+
+
+def means_of(columns: dict[str, str], found: Quantities, n: pd.Series) -> pd.DataFrame:
+    """A row for each method with networks: how many, and the spread of each of these quantities."""
+    cells = pd.DataFrame({title: found[name].apply(spread) for name, title in columns.items()}).loc[n.index]
+    cells.insert(0, "n", n.astype(str))
+    return cells.rename_axis("method")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ..statistics import LEVEL, probability, welch
 from ..sweep.experiment import Experiment
-from ..wording import count, mean_sd, plain, signed
+from ..wording import count, mean_sd, plain, signed, spread
 from .chapter import Table
 from .runs import Runs, read_runs
 
@@ -28,24 +29,35 @@ def readings(groups: Sequence[Sequence[Experiment]]) -> Readings | None:
 
     A cell rests on the longest screening that is complete and has networks. None if there is no cell.
     """
-    found = [cell for group in groups for cell in _cells(group)]
-    if not found:
+    found = pd.DataFrame([row for group in groups for row in _cells(group)])
+    if found.empty:
         return None
-    frame = pd.DataFrame(found)
-    joint = _joint(frame)
-    return Readings((_cell_table(frame), _joint_table(joint)), _conclusion(frame, joint))
+    joint = _joint(found)
+    return Readings((_cell_table(found), _joint_table(joint)), _conclusion(found, joint))
 
 
-def _cells(group: Sequence[Experiment]) -> list[dict[str, object]]:
+def _cells(group: Sequence[Experiment]) -> Iterator[dict[str, Any]]:
+    """A row for each cell and reading, with Welch's test: `errors` is the difference in standard errors."""
     table, every = group[0], [read_runs(experiment) for experiment in group]
     every.sort(key=_screened, reverse=True)
-    name = table.title.removeprefix("Table 1, ")
-    cells = []
-    for label, paper in table.paper.items():
+    for label, (paper, paper_sd) in table.paper.items():
         runs = next((runs for runs in every if _is_whole(runs, label)), None)
-        if runs is not None:
-            cells.append({"data": name, "method": label, **_compared(runs, label, *paper)})
-    return cells
+        if runs is None:
+            continue
+        mine, epochs = runs.networks[runs.networks["method"] == label], _screened(runs)
+        for reading, quantity in READINGS.items():
+            errors, p = welch(mine[quantity], paper, paper_sd)
+            yield {
+                "cell": f"{table.title.removeprefix('Table 1, ')}, {label}",
+                "reading": reading,
+                "paper": mean_sd(paper, paper_sd),
+                "ours": spread(mine[quantity]),
+                "difference": mine[quantity].mean() - paper,
+                "errors": errors,
+                "p": p,
+                "rests on": f"{count(epochs, 'epoch')}, n = {len(mine)}",
+                "full": epochs == runs.experiment.runs[0].epochs,
+            }
 
 
 def _screened(runs: Runs) -> int:
@@ -58,68 +70,43 @@ def _is_whole(runs: Runs, label: str) -> bool:
     return label in choices.index and choices["compared"][label] == choices["settings"][label] and trained > 1
 
 
-def _compared(runs: Runs, label: str, paper: float, paper_sd: float) -> dict[str, object]:
-    """With Welch's test of each reading: `errors` is the difference in standard errors."""
-    mine = runs.networks[runs.networks["method"] == label]
-    found: dict[str, object] = {"paper": paper, "paper_sd": paper_sd, "n": len(mine)}
-    found |= {"screened": _screened(runs), "full": _screened(runs) == runs.experiment.runs[0].epochs}
-    for name, quantity in READINGS.items():
-        mean, (errors, p) = mine[quantity].mean(), welch(mine[quantity], paper, paper_sd)
-        parts = {
-            "mean": mean,
-            "sd": mine[quantity].std(),
-            "difference": mean - paper,
-            "errors": errors,
-            "p": p,
-        }
-        found |= {f"{name}, {part}": value for part, value in parts.items()}
-    return found
-
-
-def _joint(frame: pd.DataFrame) -> pd.DataFrame:
+def _joint(found: pd.DataFrame) -> pd.DataFrame:
     """A row for each reading of all cells, and of those whose settings were chosen as the paper does."""
     from scipy import stats
 
-    groups = {"all": frame}
-    if 0 < frame["full"].sum() < len(frame):
-        groups["settings chosen after training in full"] = frame[frame["full"]]
+    groups = {"all": found}
+    if found["full"].nunique() > 1:
+        groups["settings chosen after training in full"] = found[found["full"]]
     rows = [
         {
             "cells": which,
             "n": str(len(cells)),
-            "reading": name,
-            "difference": cells[f"{name}, difference"].mean(),
-            "errors": np.sqrt((cells[f"{name}, errors"] ** 2).mean()),
-            "p": stats.combine_pvalues(cells[f"{name}, p"], method="fisher").pvalue,
+            "reading": reading,
+            "difference": cells["difference"].mean(),
+            "errors": np.sqrt((cells["errors"] ** 2).mean()),
+            "p": stats.combine_pvalues(cells["p"], method="fisher").pvalue,
         }
-        for which, cells in groups.items()
-        for name in READINGS
+        for which, some in groups.items()
+        for reading, cells in some.groupby("reading", sort=False)
     ]
     return pd.DataFrame(rows)
 
 
-def _cell_table(frame: pd.DataFrame) -> Table:
-    parts = [frame[["paper", "paper_sd"]].apply(lambda row: mean_sd(*row), axis=1).rename("paper")]
-    for name in READINGS:
-        of = frame[[f"{name}, mean", f"{name}, sd"]]
-        parts.append(of.apply(lambda row: mean_sd(*row), axis=1).rename(name))
-        parts.append(frame[f"{name}, difference"].map(signed).rename("difference"))
-        parts.append(frame[f"{name}, errors"].map(lambda errors: signed(errors, 1)).rename("in s.e."))
-    rests = [
-        f"{count(epochs, 'epoch')}, n = {n}" for epochs, n in zip(frame["screened"], frame["n"], strict=True)
-    ]
-    cells = pd.concat([*parts, pd.Series(rests, frame.index, name="rests on")], axis=1)
+def _cell_table(found: pd.DataFrame) -> Table:
+    of = found.set_index("cell")
+    shown = of.assign(difference=of["difference"].map(signed), errors=[signed(e, 1) for e in of["errors"]])
+    columns = []
+    for reading, cells in shown.groupby("reading", sort=False):
+        names = {"ours": reading, "errors": "in s.e."}
+        columns.append(cells[["ours", "difference", "errors"]].rename(columns=names))
+    ends = cells[["paper"]], cells[["rests on"]]  # the same by any reading
     return Table.of(
         "Test accuracy in percent, mean ± standard deviation, if the paper reports the last epoch of each "
         "network and if it reports the best; the difference to the paper's mean, also in standard errors "
         "(s.e., Welch). A cell rests on settings that were chosen with one seed after so many epochs, and on "
         "n networks.",
-        cells.set_index(_names(frame)),
+        pd.concat([ends[0], *columns, ends[1]], axis=1),
     )
-
-
-def _names(frame: pd.DataFrame) -> pd.Series:
-    return (frame["data"] + ", " + frame["method"]).rename("cell")
 
 
 def _joint_table(joint: pd.DataFrame) -> Table:
@@ -135,7 +122,7 @@ def _joint_table(joint: pd.DataFrame) -> Table:
     )
 
 
-def _conclusion(frame: pd.DataFrame, joint: pd.DataFrame) -> str:
+def _conclusion(found: pd.DataFrame, joint: pd.DataFrame) -> str:
     """By the cells whose settings are chosen as in the paper, if there are any; with the worst cell."""
     of = joint[joint["cells"] == joint["cells"].iloc[-1]].set_index("reading")
     likely, closer = list(of.index[of["p"] >= 1 - LEVEL]), of["errors"].idxmin()
@@ -146,8 +133,7 @@ def _conclusion(frame: pd.DataFrame, joint: pd.DataFrame) -> str:
     else:
         told = f"Neither reading fits the paper's numbers; the {closer} is closer"
     shown = "; ".join(f"{name}: {probability(row['p'])}" for name, row in of.iterrows())
-    worst = frame[f"{closer}, errors"].abs().idxmax()
-    cell, errors = _names(frame)[worst], signed(frame[f"{closer}, errors"][worst], 1)
-    return (
-        f"{told} ({shown}). By the {closer}, {cell} is furthest from the paper, by {errors} standard errors."
-    )
+    by_it = found[found["reading"] == closer].set_index("cell")["errors"]
+    worst = by_it.abs().idxmax()
+    far = f"{worst} is furthest from the paper, by {signed(by_it[worst], 1)} standard errors"
+    return f"{told} ({shown}). By the {closer}, {far}."

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ..config import RunConfig
-from ..results import Result, Results, has_diverged, select, short, validation_loss
+from ..results import Result, Results, has_diverged, select, short
 from ..sweep.experiment import Experiment, names, setting
 from ..wording import count
 from .measurement import as_frame
@@ -26,6 +26,7 @@ NUMBERS = (
     *("accuracy", "sigma", "seconds", "last", "late_accuracy"),
     *("lowest_loss_accuracy", "lowest_loss_epoch", "best_accuracy", "best_epoch"),
 )
+CHOICE = ["setting", "config", "seeds", "loss", "next_best", "compared", "settings"]
 STAGE_ONE, FULL = "stage one", "full"  # without screening, the grid itself is stage one
 
 
@@ -34,7 +35,32 @@ class Runs:
     experiment: Experiment
     stored: Results
     frame: pd.DataFrame  # a row for each run of the experiment, in each stage
-    choices: pd.DataFrame  # a row for each method with a run that did not diverge
+
+    @cached_property
+    def choices(self) -> pd.DataFrame:
+        """For each method the setting with the lowest mean loss, among those with the most seeds.
+
+        Methods whose runs all diverged have none.
+        """
+        losses = self.first_stage.groupby(["method", "setting"], sort=False)["loss"]
+        found = {}
+        for label, of in losses.agg(["mean", "count", "size"]).groupby("method", sort=False):
+            compared = of[(of["count"] == of["count"].max()) & (of["count"] > 0)].droplevel("method")
+            ended = compared["mean"][np.isfinite(compared["mean"])].sort_values(kind="stable")
+            if len(ended):
+                best = ended.index[0]
+                whole = compared["count"][best] == compared["size"][best]
+                configs = self.full["config"][self.full["setting"] == best]
+                found[label] = {
+                    "setting": best,
+                    "config": configs.iloc[0],  # with the first seed
+                    "seeds": len(configs),
+                    "loss": ended.iloc[0],
+                    "next_best": ended.iloc[1] if len(ended) > 1 else math.nan,
+                    "compared": len(compared) if whole else 0,
+                    "settings": len(of),
+                }
+        return pd.DataFrame.from_dict(found, orient="index", columns=CHOICE)
 
     @cached_property
     def networks(self) -> pd.DataFrame:
@@ -130,8 +156,7 @@ def read_runs(experiment: Experiment) -> Runs:
         of = setting(replace(run, epochs=length) if stage == STAGE_ONE else run)
         row = {**asdict(run), "method": run.label, "id": run.id, "config": run, "stage": stage, "setting": of}
         rows.append({**row, **_measured(stored.records.get(run.id))})
-    runs = Runs(experiment, stored, pd.DataFrame(rows), pd.DataFrame())
-    return replace(runs, choices=_choices(runs))
+    return Runs(experiment, stored, pd.DataFrame(rows))
 
 
 def _measured(result: Result | None) -> dict[str, Any]:
@@ -139,17 +164,17 @@ def _measured(result: Result | None) -> dict[str, Any]:
     the mean of the last ten, in the epoch of the lowest loss, and the highest. All are in percent. `seconds`
     is the median over epochs, since a machine may have slept.
     """
-    nothing = dict.fromkeys(NUMBERS, math.nan)
+    nothing = dict.fromkeys(("loss", *NUMBERS), math.nan)
     if result is None:
-        return {"done": False, "diverged": False, "loss": math.nan, **nothing}
+        return {"done": False, "diverged": False, **nothing}
     if has_diverged(result):
-        return {"done": True, "diverged": True, "loss": validation_loss(result), **nothing}
+        return {"done": True, "diverged": True, **nothing, "loss": math.inf}
     accuracies = 100 * np.array(result["history"]["validation_accuracy"])
     lowest, highest = np.argmin(result["history"]["validation_loss"]), np.argmax(accuracies)
     return {
         "done": True,
         "diverged": False,
-        "loss": validation_loss(result),
+        "loss": result["history"]["validation_loss"][-1],
         "accuracy": 100 * result["test"]["accuracy"],
         "sigma": result["test"]["sigma"],
         "seconds": np.median(result["history"].get("seconds", math.nan)),
@@ -160,31 +185,6 @@ def _measured(result: Result | None) -> dict[str, Any]:
         "best_accuracy": accuracies[highest],
         "best_epoch": 1 + highest,
     }
-
-
-def _choices(runs: Runs) -> pd.DataFrame:
-    """For each method the setting with the lowest mean loss, among those with the most seeds."""
-    first = runs.first_stage
-    losses = first.groupby(["method", "setting"], sort=False)["loss"].agg(["mean", "count", "size"])
-    found = {}
-    for label, of in losses.groupby("method", sort=False):
-        compared = of[(of["count"] == of["count"].max()) & (of["count"] > 0)].droplevel("method")
-        ended = compared["mean"][np.isfinite(compared["mean"])].sort_values(kind="stable")
-        if len(ended):
-            best = ended.index[0]
-            whole = compared["count"][best] == compared["size"][best]
-            configs = runs.full["config"][runs.full["setting"] == best]
-            found[label] = {
-                "setting": best,
-                "config": configs.iloc[0],  # with the first seed
-                "seeds": len(configs),
-                "loss": ended.iloc[0],
-                "next_best": ended.iloc[1] if len(ended) > 1 else math.nan,
-                "compared": len(compared) if whole else 0,
-                "settings": len(of),
-            }
-    columns = ["setting", "config", "seeds", "loss", "next_best", "compared", "settings"]
-    return pd.DataFrame.from_dict(found, orient="index", columns=columns)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from ..claims import Outcome, Quantities, decide
 from ..config import TOLD_BY_THE_LABEL, RunConfig, field_names
 from ..statistics import welch
 from ..sweep.experiment import Experiment
-from ..wording import count, in_words, mean_sd, plain, signed, spread
+from ..wording import count, in_words, part_of, plain, signed, spread, spreads
 from .chapter import POINTS, Chapter, Table
 from .runs import LATE, NUMBERS, Runs, read_runs
 from .weights import by_weight, weight_table
@@ -127,12 +127,10 @@ def _accuracy_table(runs: Runs, accuracy: pd.DataFrame) -> Table:
     )
     sigma, seeds = runs.by_seed("sigma"), runs.frame["seed"].nunique()
     cells = pd.DataFrame(index=accuracy.index.rename("method"))
-    cells["n"] = [f"{n}" if n == seeds else f"{n} of {seeds}" for n in sigma.count()]
-    cells["ours" if with_paper else "accuracy"] = accuracy[["mean", "sd"]].apply(
-        lambda row: mean_sd(*row), axis=1
-    )
+    cells["n"] = [part_of(n, seeds) for n in sigma.count()]
+    cells["ours" if with_paper else "accuracy"] = spreads(accuracy["mean"], accuracy["sd"])
     if with_paper:
-        cells["paper"] = accuracy[["paper", "paper_sd"]].apply(lambda row: mean_sd(*row), axis=1)
+        cells["paper"] = spreads(accuracy["paper"], accuracy["paper_sd"])
         cells["difference"] = accuracy["difference"].map(signed)
         cells["in s.e."] = accuracy["errors"].map(lambda errors: signed(errors, 1))
     cells["σ"] = sigma.apply(spread)
@@ -194,7 +192,7 @@ def _epoch_table(runs: Runs, accuracy: pd.DataFrame) -> Table:
         " ({:.0f})".format
     )
     cells["most accurate"] = shown["best_accuracy"] + middle["best_epoch"].map(" ({:.0f})".format)
-    cells["paper"] = accuracy[["paper", "paper_sd"]].apply(lambda row: mean_sd(*row), axis=1)
+    cells["paper"] = pd.Series(spreads(accuracy["paper"], accuracy["paper_sd"]), accuracy.index)
     return Table.of(
         "Test accuracy in percent by the epoch that counts, mean ± standard deviation over n seeds: "
         "the last, which claims are about unless they say otherwise; the mean of the last "

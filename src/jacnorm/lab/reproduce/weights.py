@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pandas as pd
 
 from ..config import TOLD_BY_THE_LABEL
 from ..settings import Settings
 from ..statistics import LEVEL, TINY
-from ..wording import NOTHING, count, mean_sd, plain, signed
+from ..wording import NOTHING, count, part_of, plain, signed, spreads
 from .chapter import Table
 from .runs import Runs
 
@@ -27,16 +26,18 @@ def by_weight(runs: Runs) -> pd.DataFrame | None:
     mean may be by chance.
     """
     first = runs.first_stage
-    rows: list[dict[str, Any]] = []
+    found = []
     for label, chosen in runs.choices["setting"].items():
         like = _like(first, first["config"][first["setting"] == chosen].iloc[0])
         mine, bare = like[like["method"] == label], like[like["method"] == NONE]
-        if label != NONE and mine["weight"].nunique() > 1:
-            found = _rows(label, dict(list(mine.groupby("weight"))), bare)
-            if first["done"].all():
-                _mark(found[1:])
-            rows += found
-    return pd.DataFrame(rows) if rows else None
+        if label == NONE or mine["weight"].nunique() < 2:
+            continue
+        if len(_ended(bare)) and mine["weight"].min() > 0:
+            mine = pd.concat([bare.assign(weight=0.0), mine])
+        found.append(_compared(mine).assign(method=label))
+        if first["done"].all():
+            _mark(found[-1])
+    return pd.concat(found, ignore_index=True) if found else None
 
 
 def _like(runs: pd.DataFrame, config: Settings) -> pd.DataFrame:
@@ -49,26 +50,21 @@ def _like(runs: pd.DataFrame, config: Settings) -> pd.DataFrame:
     return runs[alike]
 
 
-def _rows(label: str, by: dict[float, pd.DataFrame], bare: pd.DataFrame) -> list[dict[str, Any]]:
-    """The first is the reference: no regularizer if it is there, else the smallest λ."""
-    if not _ended(bare).empty:
-        by = {0.0: bare, **by}
-    reference = _ended(by[min(by)])
-    return [_row(label, weight, of, reference) for weight, of in by.items()]
-
-
 def _ended(of: pd.DataFrame) -> pd.DataFrame:
     return of[of["done"] & ~of["diverged"]]
 
 
-def _row(label: str, weight: float, of: pd.DataFrame, reference: pd.DataFrame) -> dict[str, Any]:
+def _compared(of: pd.DataFrame) -> pd.DataFrame:
+    """The reference is the smallest λ: no regularizer, if it is there."""
     ended = _ended(of)
-    row = {"method": label, "weight": weight, "n": len(ended), "seeds": len(of), "marked": False}
-    for name in ("last", "sigma"):
-        row |= {name: ended[name].mean(), f"{name}_sd": ended[name].std()}
-    row["difference"] = row["last"] - reference["last"].mean()
-    row["chance"] = by_chance(reference["last"], len(ended))
-    return row
+    groups = ended.groupby("weight")[["last", "sigma"]]
+    reference = ended["last"][ended["weight"] == of["weight"].min()]
+    found = groups.mean().join(groups.std(), rsuffix="_sd").reindex(sorted(of["weight"].unique()))
+    found["n"] = groups.size().reindex(found.index, fill_value=0)
+    found["seeds"] = of.groupby("weight").size()
+    found["difference"] = found["last"] - reference.mean()
+    found["chance"] = [by_chance(reference, n) for n in found["n"]]
+    return found.assign(marked=False).reset_index()
 
 
 def by_chance(reference: pd.Series, n: int) -> float:
@@ -85,39 +81,33 @@ def by_chance(reference: pd.Series, n: int) -> float:
     return float(stats.t.ppf(LEVEL, m - 1) * reference.std() * math.sqrt(1 / m + 1 / n))
 
 
-def _mark(rows: list[dict[str, Any]]) -> None:
-    """The largest λ of one method that does no harm; not one at which a seed diverged."""
-    harmless = [row for row in rows if row["n"] == row["seeds"] and does_no_harm(row)]
-    if harmless:
-        harmless[-1]["marked"] = True
-
-
-def does_no_harm(row: dict[str, Any]) -> bool:
-    return bool(row["difference"] >= -(0.0 if math.isnan(row["chance"]) else row["chance"]) - TINY)
+def _mark(found: pd.DataFrame) -> None:
+    """The largest λ of one method that does no harm; not one at which a seed diverged, nor the reference."""
+    is_harmless = found["difference"] >= -found["chance"].fillna(0.0) - TINY
+    harmless = found.index[is_harmless & (found["n"] == found["seeds"])].drop(0, errors="ignore")
+    found.loc[harmless[-1:], "marked"] = True
 
 
 def weight_table(found: pd.DataFrame, runs: Runs, images: str) -> Table:
     """`images` says which ones the accuracy is of."""
     largest = found.groupby("method")["weight"].transform("max")
-    at_edge = found["marked"] & (found["weight"] == largest)
-    rows = [_cells(row, edge) for row, edge in zip(found.to_dict("records"), at_edge, strict=True)]
-    header = ("method", "λ", "n", "accuracy", "σ", "difference", "chance")[: None if _is_known(found) else -1]
-    marked = [i for i, is_marked in enumerate(found["marked"]) if is_marked]
+    at_edge, bare = found["marked"] & (found["weight"] == largest), found["weight"] == 0
+    columns = {
+        "λ": [f"{weight:g}" + " †" * edge for weight, edge in zip(found["weight"], at_edge, strict=True)],
+        "n": list(map(part_of, found["n"], found["seeds"])),
+        "accuracy": spreads(found["last"], found["last_sd"]),
+        "σ": spreads(found["sigma"], found["sigma_sd"]),
+        "difference": found["difference"].map(signed).mask(bare, NOTHING),
+    }
+    if _is_known(found):
+        columns["chance"] = found["chance"].map(plain).mask(bare, NOTHING)
     starred = " †: the largest λ tried. A larger one may do no harm either." * bool(at_edge.any())
-    return Table(
-        caption=_caption(found, runs, images) + starred,
-        header=header,
-        rows=tuple(row[: len(header)] for row in rows),
-        best=frozenset((i, j) for i in marked for j in range(len(header))),
+    return Table.of(
+        _caption(found, runs, images) + starred,
+        pd.DataFrame(columns).set_index(found["method"]),
+        best=frozenset((i, j) for i in found.index[found["marked"]] for j in range(1 + len(columns))),
         bold=_bold(found),
     )
-
-
-def _cells(row: dict[str, Any], at_edge: bool) -> tuple[str, ...]:
-    n = f"{row['n']}" if row["n"] == row["seeds"] else f"{row['n']} of {row['seeds']}"
-    measured = mean_sd(row["last"], row["last_sd"]), mean_sd(row["sigma"], row["sigma_sd"])
-    compared = (NOTHING, NOTHING) if row["weight"] == 0 else (signed(row["difference"]), plain(row["chance"]))
-    return row["method"], f"{row['weight']:g}" + " †" * at_edge, n, *measured, *compared
 
 
 def _is_known(found: pd.DataFrame) -> bool:

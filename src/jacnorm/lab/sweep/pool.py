@@ -26,9 +26,9 @@ from ...errors import JacnormError
 from ..cli import keep_memory
 from ..config import make_config
 from ..progress import Progress
-from ..run import DivergedError
+from ..run import DivergedError, task_of
 from ..settings import Settings
-from ..train import task_of, train
+from ..train import train
 from ..wording import on_one_line
 from .store import Store
 

@@ -16,8 +16,8 @@ from ..errors import UsageError
 from ..nets import NetError
 from ..progress import duration
 from ..results import NewerVersionError
+from ..run import task_of
 from ..settings import Settings
-from ..train import task_of
 from ..wording import count
 from .experiment import Experiment, names, unique
 from .pool import Pool

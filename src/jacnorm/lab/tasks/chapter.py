@@ -15,7 +15,7 @@ from ..claims import decide
 from ..reproduce.chapter import Chapter, Table
 from ..reproduce.runs import still_missing, unfinished
 from ..results import Result, Results, has_diverged, select
-from ..settings import Quantities, Settings
+from ..settings import Settings, Titles
 from ..statistics import Scores, interquartile_mean, interval
 from ..sweep.experiment import Experiment, names
 from ..wording import NOTHING, count, plain, signed
@@ -107,7 +107,7 @@ def trials(experiment: Experiment) -> Trials:
 def chapter(experiment: Experiment) -> Chapter:
     """The chapter of an experiment. Nothing is trained here."""
     found = trials(experiment)
-    titles: Quantities = experiment.runs[0].quantities
+    titles: Titles = experiment.runs[0].quantities
     quantities = {name: found.quantity(name) for name in titles}
     there = len(found.done) > 0
     units = {name: title for name, (title, _) in titles.items()}
@@ -127,7 +127,7 @@ def chapter(experiment: Experiment) -> Chapter:
     )
 
 
-def _tables(found: Trials, titles: Quantities) -> Iterable[Table]:
+def _tables(found: Trials, titles: Titles) -> Iterable[Table]:
     """The tables. Quantities that are measured in noise have their own tables."""
     for in_noise in (False, True):
         some = {name: one for name, one in titles.items() if ("_in_noise_" in name) is in_noise}
@@ -138,7 +138,7 @@ def _tables(found: Trials, titles: Quantities) -> Iterable[Table]:
         yield _by_stratum(found, titles)
 
 
-def _middles(found: Trials, titles: Quantities) -> Table:
+def _middles(found: Trials, titles: Titles) -> Table:
     rows = []
     for method in found.methods:
         n = (found.done["method"] == method).sum()
@@ -152,7 +152,7 @@ def _middles(found: Trials, titles: Quantities) -> Table:
     )
 
 
-def _differences(found: Trials, titles: Quantities) -> Table:
+def _differences(found: Trials, titles: Titles) -> Table:
     base, *others = found.methods
     rows = []
     for method in others:
@@ -165,7 +165,7 @@ def _differences(found: Trials, titles: Quantities) -> Table:
     )
 
 
-def _by_stratum(found: Trials, titles: Quantities) -> Table:
+def _by_stratum(found: Trials, titles: Titles) -> Table:
     name = found.experiment.runs[0].headline[0]
     title, digits = titles[name]
     strata = list(dict.fromkeys(found.frame["stratum"]))
@@ -201,7 +201,7 @@ def _difference(ours: list[Scores], theirs: list[Scores], digits: int) -> Differ
     return Difference(f"{middle} [{signed(low, digits)}, {signed(high, digits)}]", (low > 0) - (high < 0))
 
 
-def _short(found: Trials, titles: Quantities) -> Iterable[str]:
+def _short(found: Trials, titles: Titles) -> Iterable[str]:
     """For the headline quantities: which methods are above or below the first, or not distinguishable."""
     base, *others = found.methods
     for name in found.experiment.runs[0].headline:

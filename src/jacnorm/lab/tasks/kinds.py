@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..settings import ONE_OR_MORE, PART, POSITIVE, Bound, Quantities, Settings, setting
+from ..settings import ONE_OR_MORE, PART, POSITIVE, Bound, Settings, Titles, setting
 
 NOT_NEGATIVE = Bound(lambda v: v >= 0, "0 or more")
 RETURNS = {
@@ -81,7 +81,7 @@ class Reinforcement(OneOfMany):
         return ("mean_return",)
 
     @property
-    def quantities(self) -> Quantities:
+    def quantities(self) -> Titles:
         return RETURNS
 
     @property
@@ -155,7 +155,7 @@ class PolicySettings(Reinforcement):
         return "return", "fluctuation"
 
     @property
-    def quantities(self) -> Quantities:
+    def quantities(self) -> Titles:
         noisy = {
             f"{name}_in_noise_{level:g}": (f"{title}, {level:.3g} s.d. of noise", digits)
             for name, title, digits in (("return", "return", 1), ("fluctuation", "fluctuation, 10⁻³", 2))
@@ -205,7 +205,7 @@ class GANSettings(OneOfMany):
         return ("modes", "kl") if self.stacked else ("frechet", "recall")
 
     @property
-    def quantities(self) -> Quantities:
+    def quantities(self) -> Titles:
         """The number of modes is included if there can be many."""
         modes = {"modes": ("modes", 1), "kl": ("KL, nats", 3)}
         return {**SEEN, **(modes if self.stacked else {}), **SLOPES}
