@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class Recurrent(nn.Module):
-    """The last state of an RNN, LSTM or GRU, to a score a class."""
+    """The last state of an RNN, LSTM or GRU, to a score per class."""
 
     def __init__(self, kind: type[nn.RNNBase], **options: object):
         super().__init__()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError
+from ..errors import InputError, warn
 from ..estimators.operator import flat, normalized, size
 from ..linearization import Linearization
 from ..pytorch.tracing import refuse, tracing, while_tracing
@@ -137,10 +136,9 @@ def _check_room(
         )
     typical = penalty.samples or TYPICAL
     if not len(penalty.u) and (total := typical * n_out * dtype.itemsize) > LARGE:
-        warnings.warn(
+        warn(
             f"With index= a vector of {n_out:,} numbers is stored for each sample, {_gigabytes(total)} for "
-            f"{typical:,}. {advice}",
-            stacklevel=2,
+            f"{typical:,}. {advice}"
         )
 
 
