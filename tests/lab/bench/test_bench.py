@@ -67,12 +67,13 @@ def test_they_converge_to_the_exact_norm_and_its_gradient(estimate):
     assert torch.cosine_similarity(found, expected, dim=0) > 0.99
 
 
-def test_the_sweeps_written_out_converge_to_the_exact_penalty():
-    net, (x, _, index) = make("mlp"), batch("mlp", 4)
+@pytest.mark.parametrize("name", ["mlp", "vit-64"])
+def test_the_sweeps_written_out_converge_to_the_exact_penalty(name):
+    net, (x, _, index) = make(name), batch(name, 4)
     way = by_hand(net, WEIGHT)
     for _ in range(60):
         output, penalty = way(x, index)
-        found = gradient(net, penalty)
+    found = gradient(net, penalty)
     torch.testing.assert_close(output, net(x))
     expected = jn.AnalyticPenalty(WEIGHT)(jn.linearize(net, x))
     torch.testing.assert_close(penalty.detach(), expected.detach(), rtol=1e-3, atol=0)

@@ -1,5 +1,5 @@
-"""The sweeps of the spectral penalty, written out for one kind of network. A general engine can at best be
-as fast."""
+"""The sweeps of the spectral penalty, written out for two kinds of networks: how fast a general engine can be
+with the same operations."""
 
 from __future__ import annotations
 
@@ -10,30 +10,49 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .by_hand_blocks import record
+from .nets import Blocks
+
 aten = torch.ops.aten
 
 
+Sweeps = Callable[[Tensor, float], tuple[Tensor, list[Tensor], list[Tensor]]]
+
+
 def by_hand(model: nn.Module, weight: float) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Only for linear layers with ReLU between them. Nothing is recorded or checked."""
-    layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    Ws: list[Tensor] = [layer.weight for layer in layers]
-    biases = [layer.bias for layer in layers]
-    stored = torch.randn(0, layers[-1].out_features)
+    """Only for linear layers with ReLU between them, and for `Blocks`. Nothing is checked."""
+    stored = torch.randn(0, 0)
 
     def penalize(x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         nonlocal stored
+        output, sweeps = _blocks(model, x) if isinstance(model, Blocks) else _dense(model, x)
         if len(stored) <= int(index.max()):
-            stored = torch.randn(int(index.max()) + 1, layers[-1].out_features)
-        output, hidden = _forward(x.flatten(1), Ws, biases)
+            stored = torch.randn(int(index.max()) + 1, output.shape[1])
         with torch.no_grad():
             u = stored[index]
-            cs = _pull(u / u.norm(dim=1, keepdim=True), Ws, hidden)
-            v = cs[0] * (weight / len(x) / cs[0].norm(dim=1, keepdim=True))
-            w, terms = _push(v, Ws, hidden, cs[1:])
+            w, places, terms = sweeps(u / u.norm(dim=1, keepdim=True), weight / len(x))
             stored[index] = w / w.norm(dim=1, keepdim=True)
-        return output, _Handed.apply(w.norm(dim=1).sum(), *Ws, *terms)
+        return output, _Handed.apply(w.norm(dim=1).sum(), *places, *terms)
 
     return penalize
+
+
+def _blocks(model: Blocks, x: Tensor) -> tuple[Tensor, Sweeps]:
+    calls = record(model, x)
+    return calls.values[-1], calls.sweeps
+
+
+def _dense(model: nn.Module, x: Tensor) -> tuple[Tensor, Sweeps]:
+    layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    Ws: list[Tensor] = [layer.weight for layer in layers]
+    output, hidden = _forward(x.flatten(1), Ws, [layer.bias for layer in layers])
+
+    def sweeps(u: Tensor, factor: float) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        cs = _pull(u, Ws, hidden)
+        w, terms = _push(cs[0] * (factor / cs[0].norm(dim=1, keepdim=True)), Ws, hidden, cs[1:])
+        return w, Ws, terms
+
+    return output, sweeps
 
 
 def _forward(h: Tensor, Ws: Sequence[Tensor], biases: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
