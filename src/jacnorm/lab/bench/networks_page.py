@@ -49,8 +49,8 @@ def aims_in_words(found: Found) -> str | None:
         f"Memory is relative to plain steps. Of {len(rows)} aims {missed or 'none'} "
         f"{'is' if missed == 1 else 'are'} missed. Small networks miss theirs because recording and checking "
         "each call takes about 0.3 ms of Python per step, whatever the size of the batch. *The same sweeps, "
-        "written out* for one network, without records and checks, are the floor. The critic's time goes into "
-        "transposed convolutions with a stride, for which this CPU has no tuned kernel. "
+        "written out* for one network, without records and checks, are the floor. The critic's time goes "
+        "into transposed convolutions with a stride, for which this CPU has no tuned kernel. "
         "Aims measured on version 0.1 are those of the same machine."
     )
     head = ["network", "what", "measured", "at most", "kept"]
