@@ -343,9 +343,11 @@ def test_half_precision(whose, monkeypatch):
             gradients = torch.autograd.grad(value, model.parameters(), allow_unused=True)
             found[compiled, precision] = torch.cat([g.flatten() for g in gradients if g is not None])
     half._tried.cache_clear()
-    torch.testing.assert_close(found[True, torch.bfloat16], found[False, torch.bfloat16])
-    difference = (found[True, torch.bfloat16] - found[True, None]).norm() / found[True, None].norm()
-    assert 1e-5 < difference < 0.02
+    size = found[False, None].norm()
+    for compiled in (False, True):
+        assert 1e-5 < (found[compiled, torch.bfloat16] - found[compiled, None]).norm() / size < 0.02
+    # The statistics of a norm are computed again in a compiled step, from x in half precision.
+    assert (found[True, torch.bfloat16] - found[False, torch.bfloat16]).norm() / size < 0.01
 
 
 @pytest.mark.long

@@ -52,6 +52,13 @@ def trained(penalty, steps, net=None, x=None, labels=None, rate=0.05, loss=F.cro
     return net
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_weight_moves_in_every_precision(dtype):
+    penalty, (x, labels) = jn.SpectralPenalty(0.1, target=0.6), blobs()
+    trained(penalty, 5, small_net().to(dtype), x.to(dtype), labels)
+    assert penalty.weight != 0.1
+
+
 @pytest.mark.parametrize("factor", [0.01, 1, 100])
 def test_the_measured_norm_ends_at_its_target(factor):
     """On average over the last steps: a single step of so small a training scatters by ten percent."""

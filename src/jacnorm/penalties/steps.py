@@ -48,4 +48,5 @@ def some_weights(J: Linearization) -> Weights:
     learning = [p for p in everything if p.requires_grad and p.numel()]
     learning = learning[:: max(1, len(learning) // LOOKED_AT)]  # from all over: a head may stand still
     rows = {id(p): (p.to_local() if hasattr(p, "to_local") else p).detach().reshape(-1) for p in learning}
-    return {key: row[:: max(1, len(row) // 8)].double() for key, row in rows.items()}
+    # Copies, also of float64, since an optimizer writes into the weights.
+    return {key: row[:: max(1, len(row) // 8)].to(torch.float64, copy=True) for key, row in rows.items()}

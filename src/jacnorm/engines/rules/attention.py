@@ -63,12 +63,12 @@ def attention(
     assert own is not None
     places = {id(t): i for i, t in enumerate(own.used)}  # one tensor may be all three
     order = [places.get(id(t)) for t in (q, k, v, attn_mask)]
-    graph, (y, _) = own.graph, own.bridged()
+    graph, (y, _), dtype = own.graph, own.bridged(), q.dtype
     if attn_mask is None and kept is None and q.dtype in (torch.float32, torch.float64):
         layer.node = graph.behind
 
     def pull(*values: Any) -> list[Tensor | None]:
-        if values[-1].dtype != y.dtype:  # sweeps in half precision
+        if values[-1].dtype != dtype:  # sweeps in half precision
             return layer.pull(*values)
         found = list(graph.pull(values[-1]))
         return [None if i is None else _taken(found, i) for i in order]
