@@ -51,7 +51,7 @@ def aims_in_words(found: Found) -> str | None:
         "each call takes about 0.3 ms of Python per step, whatever the size of the batch. *The same sweeps, "
         "written out* for one network, without records and checks, are the floor. The critic's time goes "
         "into transposed convolutions with a stride, for which this CPU has no tuned kernel. "
-        "Aims measured on version 0.1 are those of the same machine."
+        "`benchmarks/versions.py` compares with earlier versions, whose costs no network should exceed."
     )
     head = ["network", "what", "measured", "at most", "kept"]
     return f"## Aims\n\n{text}\n\n{markdown_table([head, *rows])}"
